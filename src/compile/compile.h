@@ -1,0 +1,89 @@
+/* compile.h: a model's forward, for one device, becomes a bundle of programs for one rank. One pass per file, in the
+ * order of the table in compile.c:
+ *
+ *   build ► adapt ► shard ► differentiate ► select ► policy ► schedule ► place ► verify
+ *
+ *   cdr_compile_opts o = cdr_compile_defaults();
+ *   o.T = 4096; o.n_micro = 4; o.mesh.size[CDR_AXIS_SHARD] = 2; ...
+ *   CDR_TRY(cdr_compile(&o, &builder, pool, &bundle, err));
+ *   bundle.run_bytes[0] + bundle.exec_bytes[0]                  // what the run allocates, to the byte
+ */
+#ifndef CDR_COMPILE_H
+#define CDR_COMPILE_H
+
+#include "graph/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { CDR_MODE_TRAIN, CDR_MODE_EVAL, CDR_MODE_GENERATE } cdr_mode;
+
+/* What a model is given and gives back. All token arrays have T rows (packed documents of one logical shard).
+ * tokens: ids. targets: next ids, -1: no loss here (also padding). start: index of the first key that this token may
+ * see (first row of its document). pos: the token's own key index. So position within the document = pos - start.
+ * TRAIN, EVAL: keys are the rows themselves, pos_t = t. GENERATE: keys are rows of a cache of S rows; the model keeps
+ * its caches as STEP values, writes row pos_t, and reads rows start_t..pos_t; rows from n_live on are idle. */
+typedef struct {
+    cdr_mode mode; int64_t T, S;
+    int compute;                                /* dtype of activations and of parameters as kernels read them */
+    int64_t loss_chunk_tokens, loss_chunk_vocab;
+    cdr_val tokens_T, targets_T, start_T, pos_T;
+    cdr_val scale_1;                            /* F32: 1 / trained tokens of the step; TRAIN */
+    cdr_val n_live_1;                           /* I32; GENERATE */
+    cdr_val loss_1;                             /* out: F64, sum over trained tokens, nats; TRAIN, EVAL */
+    cdr_val logits_TW;                          /* out: F32; GENERATE */
+} cdr_io;
+
+/* Whoever describes a model: models/ does for recipes, tests have tiny ones of their own. */
+typedef struct {
+    const void *model;
+    cdr_status (*declare)(const void *model, cdr_graph *g, cdr_err *err);          /* parameters: name, global type, unit, init, rule */
+    cdr_status (*forward)(const void *model, cdr_graph *g, cdr_io *io, cdr_err *err);
+} cdr_builder;
+
+typedef enum { CDR_POLICY_AUTO, CDR_POLICY_KEEP, CDR_POLICY_RECOMPUTE } cdr_policy_kind;
+typedef enum { CDR_RESHARD_AUTO, CDR_RESHARD_ALWAYS, CDR_RESHARD_NEVER } cdr_reshard;
+
+typedef struct {
+    int64_t T;                     /* tokens of one logical shard = of one micro-batch */
+    int64_t gen_T, gen_S;          /* rows of one generate turn; cache rows. 0: no generate program */
+    int n_micro;                   /* turns of a rank per step; a power of two */
+    cdr_mesh mesh;
+    int compute, params;           /* dtypes: of activations; of stored trained weights (the master is F32) */
+    int64_t loss_chunk_tokens, loss_chunk_vocab;
+    cdr_policy_kind policy; cdr_reshard reshard; int prefetch;
+    int order;                     /* cdr_order: TREE, FREE */
+    /* optimizer */
+    double weight_decay, beta1, beta2, eps, max_grad_norm;
+    /* machine */
+    int device; uint32_t isa; int n_threads;
+    int64_t budget_bytes;          /* first tier; 0: none */
+    int micro_split;               /* 0: one segment forward + backward. 1: two segments, for schedules that interleave micro-batches */
+    const cdr_turn *turns; int n_turns;   /* with micro_split: the order of (0 forward | 1 backward, mb); NULL: f0 b0 f1 b1 .. */
+} cdr_compile_opts;
+cdr_compile_opts cdr_compile_defaults(void);
+
+cdr_status cdr_compile(const cdr_compile_opts *o, const cdr_builder *m, cdr_pool *pool, cdr_bundle *b, cdr_err *err);
+
+/* verify one bundle (ordering, overlap, in-place); all ranks' bundles together (collective order). */
+cdr_status cdr_verify(const cdr_bundle *b, cdr_err *err);
+cdr_status cdr_verify_ranks(const cdr_bundle *const *b, int n, cdr_err *err);
+/* Why each kernel was chosen, and each that was not: text for --print why. */
+void cdr_compile_why(cdr_text *out, const cdr_compile_opts *o, const cdr_bundle *b);
+
+/* Segments of the step program by name: "begin", "micro" (or "forward", "backward"), "finish". Values that the host
+ * fills or reads, by name (cdr_program_find):
+ *   step: tokens targets start pos micro [n_inst = n_micro] · hyper F32[8] {lr, 1/(1-beta1^t), 1/(1-beta2^t), 0..} ·
+ *         count I64[4] {trained tokens, stop, error, 0}: the rank's own going in, summed over ranks after `begin` ·
+ *         metrics F64[4] {loss sum, grad norm, clip scale, ok} after `finish` · ok I32[1], RUN: sticky, 0 after a
+ *         non-finite step until the host sets it to 1
+ *   eval: tokens targets start pos · sums F64[2 * world]: {loss sum, trained tokens} of each rank, by rank
+ *   generate: tokens start pos n_live · logits F32[gen_T, W] */
+enum { CDR_HYPER_LR, CDR_HYPER_BC1, CDR_HYPER_BC2, CDR_N_HYPER = 8 };
+enum { CDR_METRIC_LOSS, CDR_METRIC_NORM, CDR_METRIC_CLIP, CDR_METRIC_OK, CDR_N_METRIC = 4 };
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,59 @@
+/* run.h: executes a bundle on a device. One allocation per tier, before the first step; a step allocates nothing.
+ *
+ *   cdr_exec *x;
+ *   CDR_TRY(cdr_exec_open(&(cdr_exec_opts){ .bundle = b, .device = d, .world = world }, &x, err));
+ *   cdr_exec_put(x, CDR_PROG_STEP, "tokens", mb, tokens, bytes);
+ *   CDR_TRY(cdr_exec_run(x, CDR_PROG_STEP, err));            // all turns of the schedule
+ *   cdr_exec_get(x, CDR_PROG_STEP, "metrics", 0, metrics, sizeof metrics);
+ *   cdr_exec_close(x);
+ */
+#ifndef CDR_RUN_H
+#define CDR_RUN_H
+
+#include "comm/comm.h"
+#include "compile/compile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cdr_exec cdr_exec;
+typedef struct {
+    const cdr_bundle *bundle; cdr_device *device; cdr_comm *world;   /* borrows all three */
+    const cdr_mesh *mesh;
+    uint64_t random_order;       /* not 0: the test executor; a random legal order over streams, keyed by this */
+    bool check_finite;           /* after every call: the first non-finite output stops (probe) */
+    bool poison;                 /* TURN memory is filled with NaN before each turn's first write (diagnostic, tests) */
+} cdr_exec_opts;
+cdr_status cdr_exec_open(const cdr_exec_opts *o, cdr_exec **x, cdr_err *err);
+void cdr_exec_close(cdr_exec *x);
+cdr_status cdr_exec_run(cdr_exec *x, cdr_prog_id prog, cdr_err *err);
+cdr_status cdr_exec_segment(cdr_exec *x, cdr_prog_id prog, const char *segment, int mb, cdr_err *err);
+/* Values by name, copy inst; waits for the device where it must. Unknown names are a broken invariant. */
+void cdr_exec_put(cdr_exec *x, cdr_prog_id prog, const char *name, int inst, const void *src, size_t bytes);
+void cdr_exec_get(cdr_exec *x, cdr_prog_id prog, const char *name, int inst, void *dst, size_t bytes);
+/* RUN values by id (parameters): dense bytes of this rank's part. */
+void cdr_exec_put_run(cdr_exec *x, cdr_val shared, const void *src, size_t bytes);
+void cdr_exec_get_run(cdr_exec *x, cdr_val shared, void *dst, size_t bytes);
+void *cdr_exec_ptr(cdr_exec *x, cdr_prog_id prog, cdr_val v, int mb);     /* address; host-visible on CPU only */
+size_t cdr_exec_slab_bytes(const cdr_exec *x, int tier);
+/* Fills every parameter by its init rule, keyed by (seed, parameter's stream, global element index). */
+cdr_status cdr_exec_init(cdr_exec *x, uint64_t seed, cdr_err *err);
+void cdr_exec_set_step(cdr_exec *x, int64_t step);                        /* for messages and comm notes */
+/* After check_finite stopped: which call, which output. */
+typedef struct { const char *origin, *op, *value; int layer, phase, mb; int64_t row; } cdr_nonfinite;
+bool cdr_exec_nonfinite(const cdr_exec *x, cdr_nonfinite *where);
+
+/* Profile: time per call of the last runs, when switched on. */
+void cdr_exec_profile(cdr_exec *x, bool on);
+typedef struct { const char *op, *kernel; int64_t n, ns; double flop; } cdr_profile_row;
+int cdr_exec_profile_rows(cdr_exec *x, cdr_profile_row *rows, int max);
+
+/* check.c: runs the tables of cases. One operator folder or all ("" or a glob); what `cadre check` and the tests call. */
+typedef struct { int n_cases, n_failed; double worst_value, worst_grad; } cdr_check_sum;
+cdr_status cdr_check_op(const char *op, uint32_t isa, bool quick, int n_threads, cdr_check_sum *sum, cdr_text *report, cdr_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,89 @@
+/* tensor.h: number formats, layouts, shapes and conversions. A new number format is one row of the dtype table
+ * and its conversions; nothing outside of this folder asks "which dtype" except through the table.
+ *
+ *   cdr_type t = cdr_type_2d(CDR_BF16, T, D);
+ *   size_t bytes = cdr_type_bytes(&t);
+ *   cdr_to_f32(CDR_BF16, src, dst, n);          // n elements, dense
+ */
+#ifndef CDR_TENSOR_H
+#define CDR_TENSOR_H
+
+#include "base/base.h"
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CDR_MAX_DIM = 4 };
+
+typedef enum {
+    CDR_F32, CDR_BF16, CDR_F16, CDR_F64, CDR_U8, CDR_I32, CDR_I64, CDR_F8_E4M3, CDR_E8M0, CDR_MXFP4,
+    CDR_N_DTYPES
+} cdr_dtype;
+
+/* A format is blocks: block_elems elements take block_bytes bytes (MXFP4: 32 elements, 16 code bytes; its scales
+ * are a second tensor of E8M0, as in a checkpoint). */
+typedef struct {
+    const char *name;                 /* "bf16" */
+    const char *safetensors;          /* "BF16" */
+    int block_elems, block_bytes;
+    bool floating;
+    void (*to_f32)(const void *src, float *dst, int64_t n);       /* NULL: not a number that converts (I64, F64 do, rounding) */
+    void (*from_f32)(const float *src, void *dst, int64_t n);     /* round to nearest even */
+} cdr_dtype_info;
+const cdr_dtype_info *cdr_dtype_row(int dtype);
+int cdr_dtype_by_name(const char *name);                          /* either name, any case; -1 */
+void cdr_to_f32(int dtype, const void *src, float *dst, int64_t n);
+void cdr_from_f32(int dtype, const float *src, void *dst, int64_t n);
+void cdr_to_f64(int dtype, const void *src, double *dst, int64_t n);
+void cdr_from_f64(int dtype, const double *src, void *dst, int64_t n);
+
+/* MXFP4 (OCP MX 1.0): code nibbles E2M1, low nibble first; scale byte E8M0 = 2^(s-127), one for 32 elements of a row. */
+void cdr_mxfp4_decode(const uint8_t *codes, const uint8_t *scales, float *dst, int64_t n);
+void cdr_mxfp4_encode(const float *src, uint8_t *codes, uint8_t *scales, int64_t n);
+
+/* How elements lie in memory. ROWS: row-major with a pitch. VNNI64: [n/64][k/2][64][2] panels of a [n][k] matrix.
+ * MX_ROWS: MXFP4 as in a checkpoint. */
+typedef enum { CDR_ROWS, CDR_VNNI64, CDR_MX_ROWS, CDR_N_LAYOUTS } cdr_layout;
+typedef struct { const char *name; const char *what; } cdr_layout_info;
+const cdr_layout_info *cdr_layout_row(int layout);
+
+typedef struct {
+    uint8_t dtype, layout, n_dim;
+    int64_t n[CDR_MAX_DIM];           /* capacity, local to the rank */
+    int64_t pitch;                    /* elements between rows (all but the last axis, flattened); 0: dense */
+} cdr_type;
+
+cdr_type cdr_type_1d(int dtype, int64_t n);
+cdr_type cdr_type_2d(int dtype, int64_t rows, int64_t cols);
+cdr_type cdr_type_3d(int dtype, int64_t a, int64_t b, int64_t c);
+int64_t cdr_type_elems(const cdr_type *t);
+int64_t cdr_type_cols(const cdr_type *t);          /* last axis; 1 for n_dim = 0 */
+int64_t cdr_type_rows(const cdr_type *t);          /* product of the others */
+int64_t cdr_type_pitch(const cdr_type *t);         /* elements between rows, never 0 */
+size_t cdr_type_bytes(const cdr_type *t);          /* extent in memory, pitch included, last row without its tail */
+bool cdr_type_same(const cdr_type *a, const cdr_type *b);     /* dtype, layout and shape; not pitch */
+void cdr_type_print(char out[64], const cdr_type *t);         /* "bf16[4096,256]" */
+int64_t cdr_dtype_bytes(int dtype, int64_t n);                /* bytes of n elements, n a multiple of the block */
+
+static inline float cdr_bf16_to_f32(uint16_t x)
+{
+    uint32_t u = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+/* Round to nearest even; NaN stays NaN (quiet), infinities and subnormals survive. */
+static inline uint16_t cdr_f32_to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40u);
+    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
