@@ -1,0 +1,90 @@
+/* data.h: which token a logical shard of which step holds. A pure function of (recipe, corpus, step, shard id): ranks,
+ * restarts and the order of calls change nothing.
+ *
+ *   cdr_data *d;
+ *   CDR_TRY(cdr_data_open(&o, &d, err));
+ *   cdr_data_shard(d, step, id, n_shards, tokens_T, targets_T, start_T, pos_T, &n_trained);     // step from 0
+ *   cdr_data_close(d);
+ *
+ * A corpus is documents (one a file). A document's tokens are its bytes; nothing is put in front. Where it ends in the
+ * corpus, [EOS] is the last target (a target only: it takes no row place); where its tail is held out, the last token
+ * has no target. Documents longer than sequence_length are cut into samples at its multiples; the last token of a
+ * sample still has its successor as target, so no target is lost. An epoch's samples are put in an order keyed by
+ * (seed, epoch), packed first-fit into rows of sequence_length, within windows of pack_window samples. Epochs follow
+ * each other without a gap; a micro-batch is micro_batch_tokens / sequence_length rows.
+ */
+#ifndef CDR_DATA_H
+#define CDR_DATA_H
+
+#include "io/io.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { CDR_LONG_AUTO, CDR_LONG_SPLIT, CDR_LONG_DROP, CDR_LONG_TRUNCATE, CDR_LONG_ERROR } cdr_long_samples;
+
+typedef struct {
+    const char *path;                  /* file, or directory of files (not of directories) */
+    const char *format;                /* NULL, auto, text; others are refused */
+    double weight;                     /* 0: 1.0. Copies of each sample in an epoch; the fraction by permutation */
+    int64_t max_samples;               /* documents taken, in file order; 0: all */
+} cdr_data_source;
+
+typedef struct {
+    const cdr_data_source *train; int n_train;
+    const cdr_data_source *eval; int n_eval;           /* 0: the tails by eval_fraction */
+    double eval_fraction;                              /* 0 to 0.5: tail of each source's text, in bytes */
+    const cdr_tokenizer *tokenizer;                    /* borrowed */
+    uint64_t seed;
+    int64_t sequence_length, micro_batch_tokens;
+    int64_t max_docs;                                  /* documents in a row; 0: sequence_length / 64, at least 1 */
+    int64_t pack_window;                               /* samples; 0: 1024 */
+    bool no_pack, no_shuffle;
+    cdr_long_samples long_samples;
+    int64_t eval_tokens;                               /* held-out tokens used; 0: all */
+} cdr_data_opts;
+
+typedef struct {
+    int64_t n_documents, n_dropped;                    /* of training; dropped: empty, twice the same file, too long */
+    int64_t train_bytes, eval_bytes;
+    int64_t epoch_tokens, epoch_samples, epoch_trained;      /* row places, samples, targets of one epoch */
+    int64_t rows_epoch0;                               /* rows of the first epoch */
+    int64_t eval_rows, eval_shards, eval_trained, eval_predicted_bytes;
+    int64_t max_docs;                                  /* as resolved */
+} cdr_data_stat;
+
+typedef struct cdr_data cdr_data;
+cdr_status cdr_data_open(const cdr_data_opts *o, cdr_data **d, cdr_err *err);
+void cdr_data_close(cdr_data *d);
+const cdr_data_stat *cdr_data_stats(const cdr_data *d);
+
+/* Logical shard shard_id of n_shards of optimizer step `step` (from 0). Four arrays of micro_batch_tokens:
+ * targets: the next id, -1: no loss. start: index in the micro-batch of the first token of the piece; a row's padding
+ * continues its last piece (so no row has more than max_docs pieces), an empty row is one piece. pos[t] = t.
+ * Allocates nothing. Not thread-safe: it keeps the packing of the last epochs asked for. */
+void cdr_data_shard(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shards,
+                    int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T, int64_t *n_trained);
+/* Held-out text in file order, the same for every call; i from 0 to eval_shards - 1. n_bytes: text bytes that the
+ * targets stand for ([EOS] stands for none). */
+void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T,
+                         int64_t *n_trained, int64_t *n_bytes);
+/* "path:line" of token t of a training shard; "padding" where it is none. */
+void cdr_data_locate(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shards, int64_t t, char *out, size_t bytes);
+
+/* Fraction of epochs done after n_steps steps: epoch number and part. */
+double cdr_data_epoch(cdr_data *d, int64_t n_steps, int64_t n_shards);
+/* Steps that cover `epochs` epochs (the last one may begin the next epoch). */
+int64_t cdr_data_steps(cdr_data *d, double epochs, int64_t n_shards);
+
+/* Hash of corpus and settings that the order depends on. */
+uint64_t cdr_data_fingerprint(const cdr_data *d);
+/* Member "data" of state.json: {fingerprint, cursor: rows used, packer: null}. */
+void cdr_data_state(const cdr_data *d, cdr_jw *w, int64_t n_steps, int64_t n_shards);
+/* The same member read back; another corpus or other settings: an error that says so. */
+cdr_status cdr_data_check_state(const cdr_data *d, const cdr_json *state, int64_t n_steps, int64_t n_shards, cdr_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
