@@ -158,6 +158,10 @@ typedef struct cdr_op {
     const cdr_kernel *kernels;    /* best first; ends with name NULL */
 } cdr_op;
 extern const cdr_op *const cdr_ops[];            /* generated from the folders of src/ops; ends with NULL */
+/* Kernels of other devices lie in tables beside the operator's own (src/ops/<op>/cuda.c), so that a plan never needs the plug-in. */
+typedef struct { const cdr_op *op; const cdr_kernel *kernels; } cdr_device_kernels;
+extern const cdr_device_kernels cdr_cuda_kernels[];                     /* generated; ends with op NULL */
+const cdr_kernel *cdr_op_kernels(const cdr_op *op, int device);         /* best first; ends with name NULL; never NULL */
 int cdr_op_index(const cdr_op *op);              /* CDR_CHECKs that it is in the table */
 const cdr_op *cdr_op_by_name(const char *name);  /* NULL: none */
 static inline bool cdr_absent(const cdr_type *t) { return t->dtype == CDR_N_DTYPES; }
