@@ -50,6 +50,9 @@ struct cdr_device {
 
 cdr_status cdr_device_open(int kind, int index, int n_threads, cdr_device **d, cdr_err *err);
 uint32_t cdr_cpu_isa(cdr_err *err);             /* of this machine, capped by CADRE_ISA (base avx2 avx512 avx512_bf16) */
+/* CDR_ISA_* that CADRE_ISA allows (one CPU level, one GPU level, comma; unset: all); an unknown value is an error.
+ * cdr_device_open applies it. cdr_cpu_isa returns 0 and fills err where it fails. */
+cdr_status cdr_isa_cap(uint32_t *allowed, cdr_err *err);
 const char *cdr_isa_name(uint32_t isa);         /* highest one: "avx512_bf16", "avx2", "base", "sm90" */
 int cdr_cpu_cores(void);                        /* cores that this process may use */
 bool cdr_cuda_plugin_path(char *out, size_t n); /* where the plug-in is; false: not built */
