@@ -78,6 +78,8 @@ typedef struct { char *s; size_t n, cap; } cdr_text;
 void cdr_text_printf(cdr_text *t, const char *fmt, ...) CDR_PRINTF(2, 3);
 void cdr_text_append(cdr_text *t, const char *s, size_t n);
 void cdr_text_free(cdr_text *t);
+/* Bytes of the UTF-8 character at s, of which left >= 1 bytes are there; 0: overlong, surrogate, too large, cut off. */
+int cdr_utf8_length(const char *s, size_t left);
 
 /* ---- hash, random numbers, clock (hash.c, rng.c, clock.c) ----------------------------------------------- */
 uint64_t cdr_hash64(const void *data, size_t bytes, uint64_t seed);    /* XXH3-64 */
@@ -114,8 +116,9 @@ typedef struct { const char *data; size_t bytes; int fd; } cdr_map;      /* read
 cdr_status cdr_map_open(const char *path, cdr_map *m, cdr_err *err);
 void cdr_map_close(cdr_map *m);
 
-/* ---- JSON (json.c): strict reader over cJSON, and a writer ---------------------------------------------- */
-/* Limits: depth 64, duplicate keys refused, valid UTF-8, integers exact to int64, nothing after the document. */
+/* ---- JSON (json.c, json_write.c): a strict reader, and a writer ------------------------------------------ */
+/* Limits: depth 64, duplicate keys and \u0000 refused, valid UTF-8, nothing after the document. Integers are exact in
+ * int64; a larger one is read as a real number where a double holds it exactly, and refused otherwise. */
 typedef struct cdr_json cdr_json;       /* a node; opaque */
 typedef enum { CDR_JSON_NULL, CDR_JSON_BOOL, CDR_JSON_INT, CDR_JSON_REAL, CDR_JSON_STRING, CDR_JSON_ARRAY, CDR_JSON_OBJECT } cdr_json_kind;
 /* where: name for messages. The document lives in pool. Linear time; objects are indexed by hash. */

@@ -1,4 +1,4 @@
-/* text.c: a growing text, and the nearest names for "Did you mean". */
+/* text.c: a growing text, UTF-8, and the nearest names for "Did you mean". */
 #include "base/base.h"
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +48,21 @@ void cdr_text_free(cdr_text *t)
 {
     cdr_free(t->s);
     *t = (cdr_text){ 0 };
+}
+
+int cdr_utf8_length(const char *text, size_t left)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    if (s[0] < 0x80) return 1;
+    int n = s[0] >= 0xc2 && s[0] <= 0xdf ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4 : 0;
+    if (n == 0 || (size_t)n > left) return 0;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    if (s[0] == 0xe0 && s[1] < 0xa0) return 0;
+    if (s[0] == 0xed && s[1] > 0x9f) return 0;
+    if (s[0] == 0xf0 && s[1] < 0x90) return 0;
+    if (s[0] == 0xf4 && s[1] > 0x8f) return 0;
+    return n;
 }
 
 /* ---- nearest names ----------------------------------------------------------------------------------------- */
