@@ -83,8 +83,8 @@ static cdr_status to_text(cdr_pool *pool, const char *index_path, const cdr_text
                           cdr_err *err)
 {
     cdr_textfile index;
-    entry *list;
-    int64_t n;
+    entry *list = NULL;
+    int64_t n = 0;
     CDR_TRY(cdr_textfile_open(index_path, INDEX_MAX, &index, err));
     cdr_status status = parse_index(pool, index_path, index.data, index.bytes, dict->bytes, &list, &n, err);
     cdr_textfile_close(&index);

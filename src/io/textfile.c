@@ -47,7 +47,6 @@ static cdr_status unpack_gzip(const char *path, const char *data, size_t bytes, 
         done += in - z.avail_in;
         g->n += room - z.avail_out;
         if (code == Z_STREAM_END && done < bytes) code = inflateReset(&z);            /* one more member */
-        else if (code == Z_BUF_ERROR && done < bytes && z.avail_out == 0) code = Z_OK;
     }
     (void)inflateEnd(&z);
     if (full) return fail_size(path, g, err);
