@@ -52,6 +52,18 @@ int cdr_exec_profile_rows(cdr_exec *x, cdr_profile_row *rows, int max);
 /* check.c: runs the tables of cases. One operator folder or all ("" or a glob); what `cadre check` and the tests call. */
 typedef struct { int n_cases, n_failed; double worst_value, worst_grad; } cdr_check_sum;
 cdr_status cdr_check_op(const char *op, uint32_t isa, bool quick, int n_threads, cdr_check_sum *sum, cdr_text *report, cdr_err *err);
+/* The same for one table of cases that need not be in the registry: the tests of the harness itself. */
+cdr_status cdr_check_cases(const cdr_case *cases, uint32_t isa, bool quick, int n_threads, cdr_check_sum *sum, cdr_text *report, cdr_err *err);
+
+/* oracle.c: evaluates a graph under construction call by call with the operators' double references. Views and pitches
+ * are honoured; values that were never written are NaN. put and get take dense arrays. */
+typedef struct cdr_oracle cdr_oracle;
+cdr_oracle *cdr_oracle_new(const cdr_graph *g);      /* borrows g, which may grow later */
+void cdr_oracle_free(cdr_oracle *o);
+void cdr_oracle_put(cdr_oracle *o, cdr_val v, const double *dense);
+void cdr_oracle_get(cdr_oracle *o, cdr_val v, double *dense);
+cdr_status cdr_oracle_call(cdr_oracle *o, const cdr_op *op, const cdr_call *c, cdr_err *err);
+cdr_status cdr_oracle_run(cdr_oracle *o, const int32_t *calls, int64_t n, cdr_err *err);     /* ids of g->calls, in order */
 
 #ifdef __cplusplus
 }
