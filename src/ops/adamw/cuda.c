@@ -1,0 +1,9 @@
+/* adamw on CUDA: descriptor row. */
+#include "device/cuda/rows.h"
+#include "ops/adamw/adamw.h"
+
+const cdr_kernel cdr_cuda_adamw[] = {
+    { .name = "cuda", .bits = "cuda", .device = CDR_DEV_CUDA, .needs = CDR_ISA_SM90, .reject = cdr_cuda_reject_rows,
+      .symbol = "cdr_cuda_adamw_update" },
+    { .name = NULL }
+};

@@ -1,0 +1,94 @@
+/* norm_parts, norm_total on CUDA: equations (1)-(3) of op.c. A part is one block: 256 strided F64 sums, then a butterfly in
+ * each warp, then the eight warps in order. The total: 256 runs of the (parameter, part) table, each ascending, then the
+ * runs ascending; the order knows the table alone, not the number of shards.
+ * Bound: HBM for the parts (F64 FMA at half rate keeps up), latency for the total.
+ */
+#include "device/cuda/cuda.cuh"
+#include "ops/grad_norm/grad_norm.h"
+
+typedef struct { const float *grad[CDR_NORM_MAX]; int64_t cols[CDR_NORM_MAX]; cdr_norm_parts_attr at; } table;
+
+/* sum over the block, in thread 0 */
+static __device__ double block_sum(double x)
+{
+    __shared__ double warps[CU_THREADS / CU_WARP];
+    x = cu_warp_sum(x);
+    if (threadIdx.x % CU_WARP == 0) warps[threadIdx.x / CU_WARP] = x;
+    __syncthreads();
+    double s = 0.0;
+    if (threadIdx.x == 0)
+        for (int i = 0; i < CU_THREADS / CU_WARP; i++) s += warps[i];
+    return s;
+}
+
+static __global__ void __launch_bounds__(CU_THREADS) parts_sum(const __grid_constant__ table t, double *parts, const int32_t *pred)
+{
+    if (cu_off(pred)) return;
+    int per = CDR_NORM_PARTS / t.at.n_shard, i = (int)blockIdx.x / per, p = (int)blockIdx.x % per;
+    int64_t R = t.at.rows[i], base = t.at.shard * R / t.at.n_shard, part = (int64_t)t.at.shard * per + p;
+    int64_t first = (part * R / CDR_NORM_PARTS - base) * t.cols[i], end = ((part + 1) * R / CDR_NORM_PARTS - base) * t.cols[i];
+    const float *x = t.grad[i];
+    double s = 0.0;
+    for (int64_t e = first + threadIdx.x; e < end; e += CU_THREADS) s = fma((double)x[e], (double)x[e], s);
+    s = block_sum(s);
+    if (threadIdx.x == 0) parts[blockIdx.x] = s;
+}
+
+extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_norm_parts_sum(const cdr_args *a)
+{
+    table t;
+    t.at = *(const cdr_norm_parts_attr *)a->attr;
+    for (int i = 0; i < t.at.n; i++) {
+        const cdr_type *g = &a->type[i];
+        if (cdr_cuda_pitch(g) != cdr_cuda_cols(g)) return cdr__cuda_refuse(a, "norm_parts", "takes dense gradients only");
+        t.grad[i] = (const float *)a->ptr[i];
+        t.cols[i] = g->n[0] > 0 ? cdr_cuda_n_rows(g) * cdr_cuda_cols(g) / g->n[0] : 0;      /* elements of one row of axis 0 */
+    }
+    unsigned blocks = (unsigned)(t.at.n * (CDR_NORM_PARTS / t.at.n_shard));
+    CU_LAUNCH(parts_sum, blocks, CU_THREADS, 0, a, t, (double *)a->ptr[t.at.n], a->pred);
+    return cdr__cuda_done(a, "norm_parts");
+}
+
+typedef struct { const double *a, *b, *loss; const int32_t *was_ok; double *metrics; float *clip; int32_t *ok; cdr_norm_total_attr at; } total;
+
+/* element k of the table in (parameter, part) order: sharded parameters, then whole ones */
+static __device__ __forceinline__ double part_at(const total &t, int64_t k)
+{
+    int64_t n_a = t.a ? (int64_t)t.at.n_a * CDR_NORM_PARTS : 0, per = CDR_NORM_PARTS / t.at.n_shard;
+    if (k >= n_a) return t.b[k - n_a];
+    int64_t i = k / CDR_NORM_PARTS, p = k % CDR_NORM_PARTS;
+    return t.a[(p / per * t.at.n_a + i) * per + p % per];
+}
+
+static __global__ void __launch_bounds__(CU_THREADS) total_sum(total t, const int32_t *pred)
+{
+    __shared__ double runs[CU_THREADS];
+    if (cu_off(pred)) return;
+    int64_t n = (t.a ? (int64_t)t.at.n_a * CDR_NORM_PARTS : 0) + (t.b ? (int64_t)t.at.n_b * CDR_NORM_PARTS : 0);
+    int64_t run = (n + CU_THREADS - 1) / CU_THREADS, first = run * threadIdx.x, end = first + run < n ? first + run : n;
+    double s = 0.0;
+    for (int64_t k = first; k < end; k++) s += part_at(t, k);
+    runs[threadIdx.x] = s;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    s = 0.0;
+    for (int i = 0; i < CU_THREADS; i++) s += runs[i];
+    double norm = sqrt(s), clip = t.at.max_norm > 0.0 ? fmin(1.0, t.at.max_norm / (norm + 1e-6)) : 1.0;      /* (2) */
+    int32_t ok = *t.was_ok != 0 && isfinite(s) && isfinite(*t.loss);                                        /* (3) */
+    t.metrics[0] = *t.loss;
+    t.metrics[1] = norm;
+    t.metrics[2] = clip;
+    t.metrics[3] = ok ? 1.0 : 0.0;
+    *t.clip = (float)clip;
+    *t.ok = ok;
+}
+
+extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_norm_total_sum(const cdr_args *a)
+{
+    total t = { (const double *)a->ptr[0], (const double *)a->ptr[1], (const double *)a->ptr[2], (const int32_t *)a->ptr[3],
+                (double *)a->ptr[4], (float *)a->ptr[5], (int32_t *)a->ptr[6], *(const cdr_norm_total_attr *)a->attr };
+    if (cdr_absent(&a->type[0])) t.a = NULL;
+    if (cdr_absent(&a->type[1])) t.b = NULL;
+    CU_LAUNCH(total_sum, 1, CU_THREADS, 0, a, t, a->pred);
+    return cdr__cuda_done(a, "norm_total");
+}
