@@ -78,7 +78,7 @@ void cdr_compile_why(cdr_text *out, const cdr_compile_opts *o, const cdr_bundle 
  *         count I64[4] {trained tokens, stop, error, 0}: the rank's own going in, summed over ranks after `begin` ·
  *         metrics F64[4] {loss sum, grad norm, clip scale, ok} after `finish` · ok I32[1], RUN: sticky, 0 after a
  *         non-finite step until the host sets it to 1
- *   eval: tokens targets start pos · sums F64[2 * world]: {loss sum, trained tokens} of each rank, by rank
+ *   eval: tokens targets start pos · sums F64[world]: the loss sum of each rank, by rank
  *   generate: tokens start pos n_live · logits F32[gen_T, W] */
 enum { CDR_HYPER_LR, CDR_HYPER_BC1, CDR_HYPER_BC2, CDR_N_HYPER = 8 };
 enum { CDR_METRIC_LOSS, CDR_METRIC_NORM, CDR_METRIC_CLIP, CDR_METRIC_OK, CDR_N_METRIC = 4 };

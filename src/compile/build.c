@@ -1,0 +1,98 @@
+/* build: the model's forward, for one device, once for each program; the step's inputs and its begin segment. */
+#include "compile/pass.h"
+#include "ops/count/count.h"
+#include "ops/gather/gather.h"
+
+static cdr_val input(cdr_graph *g, const char *name, int dtype, int64_t n, int n_inst)
+{
+    cdr_val v = cdr_graph_value(g, cdr_type_1d(dtype, n), CDR_STEP, CDR_C_INPUT, name);
+    if (v == CDR_NONE) return v;
+    cdr_value *x = cdr_graph_at(g, v);
+    x->flags |= CDR_F_INPUT;
+    x->n_inst = (int16_t)n_inst;
+    return v;
+}
+
+static cdr_io make_io(const cdr_compile_opts *o, cdr_graph *g, cdr_mode mode, int64_t T, int n_inst)
+{
+    cdr_io io = { .mode = mode, .T = T, .S = mode == CDR_MODE_GENERATE ? o->gen_S : T, .compute = o->compute,
+                  .loss_chunk_tokens = o->loss_chunk_tokens, .loss_chunk_vocab = o->loss_chunk_vocab,
+                  .targets_T = CDR_NONE, .scale_1 = CDR_NONE, .n_live_1 = CDR_NONE, .loss_1 = CDR_NONE, .logits_TW = CDR_NONE };
+    io.tokens_T = input(g, "tokens", CDR_I32, T, n_inst);
+    io.start_T = input(g, "start", CDR_I32, T, n_inst);
+    io.pos_T = input(g, "pos", CDR_I32, T, n_inst);
+    if (mode == CDR_MODE_GENERATE) io.n_live_1 = input(g, "n_live", CDR_I32, 1, 1);
+    else io.targets_T = input(g, "targets", CDR_I32, T, n_inst);
+    return io;
+}
+
+static cdr_status forward(cdr_pass *p, cdr_prog_id q, const char *list)
+{
+    cdr_graph *g = p->g[q];
+    cdr_graph_list(g, list);
+    g->phase = CDR_P_FWD;
+    CDR_TRY(p->m->forward(p->m->model, g, &p->io[q], p->err));
+    cdr_graph_enter(g, -1, "%s", "");
+    return g->failed ? p->err->status : CDR_OK;
+}
+
+/* RUN values are declared by the step graph alone; the other graphs see them through the bundle. */
+static cdr_status declare(cdr_pass *p, cdr_graph *g)
+{
+    CDR_TRY(p->m->declare(p->m->model, g, p->err));
+    if (g->failed) return p->err->status;
+    cdr_graph_enter(g, -1, "%s", "");
+    for (int32_t i = 0; i < p->b->n_params; i++) p->b->shared[p->b->params[i].shard].t.dtype = (uint8_t)p->o->compute;
+    p->ok_1 = cdr_graph_value(g, cdr_type_1d(CDR_I32, 1), CDR_RUN, CDR_C_STATE, "ok");
+    return CDR_OK;
+}
+
+static cdr_status build_step(cdr_pass *p, cdr_graph *g)
+{
+    CDR_TRY(declare(p, g));
+    g->scope = CDR_STEP;
+    cdr_graph_list(g, CDR_L_BEGIN);
+    p->hyper_8 = input(g, "hyper", CDR_F32, CDR_N_HYPER, 1);
+    p->count_4 = input(g, "count", CDR_I64, 4, 1);
+    p->micro_1 = input(g, "micro", CDR_I32, 1, p->o->n_micro);
+    p->io[CDR_PROG_STEP] = make_io(p->o, g, CDR_MODE_TRAIN, p->o->T, p->o->n_micro);
+    p->total_4 = p->count_4;
+    CDR_TRY(cdr_count(g, p->o->mesh.world, p->count_4, &p->total_4, &p->io[CDR_PROG_STEP].scale_1));
+    g->scope = CDR_TURN;
+    return forward(p, CDR_PROG_STEP, CDR_L_MICRO);
+}
+
+/* The loss sum of each rank, by rank: the host adds them in shard order. */
+static cdr_status build_eval(cdr_pass *p, cdr_graph *g)
+{
+    g->scope = CDR_TURN;
+    p->io[CDR_PROG_EVAL] = make_io(p->o, g, CDR_MODE_EVAL, p->o->T, 1);
+    CDR_TRY(forward(p, CDR_PROG_EVAL, CDR_L_MICRO));
+    int64_t world = p->o->mesh.world;
+    cdr_val sums = cdr_graph_value(g, cdr_type_2d(CDR_F64, world, 1), CDR_STEP, CDR_C_INPUT, "sums");
+    cdr_val mine = world > 1 ? cdr_graph_value(g, cdr_type_2d(CDR_F64, 1, 1), CDR_TURN, CDR_C_ACT, "mine") : sums;
+    cdr__replace_operand(g, cdr__list(g, CDR_L_MICRO), p->io[CDR_PROG_EVAL].loss_1, mine);
+    return world > 1 ? cdr_gather(g, CDR_COMM_WORLD, (int)world, 1, &mine, &world, &sums) : CDR_OK;
+}
+
+static cdr_status build_generate(cdr_pass *p, cdr_graph *g)
+{
+    g->scope = CDR_TURN;
+    p->io[CDR_PROG_GENERATE] = make_io(p->o, g, CDR_MODE_GENERATE, p->o->gen_T, 1);
+    CDR_TRY(forward(p, CDR_PROG_GENERATE, CDR_L_MICRO));
+    cdr_val turn = p->io[CDR_PROG_GENERATE].logits_TW;
+    cdr_val logits = cdr_graph_value(g, *cdr_graph_type(g, turn), CDR_STEP, CDR_C_INPUT, "logits");
+    cdr__replace_operand(g, cdr__list(g, CDR_L_MICRO), turn, logits);
+    return CDR_OK;
+}
+
+cdr_status cdr__build(cdr_pass *p)
+{
+    static const char *const name[CDR_N_PROGS] = { "step", "eval", "generate", "probe", "snapshot" };
+    for (int q = 0; q < CDR_N_PROGS; q++)
+        if (q != CDR_PROG_PROBE && (q != CDR_PROG_GENERATE || p->o->gen_T > 0)) p->g[q] = cdr_graph_new(p->pool, p->b, name[q], p->err);
+    CDR_TRY(build_step(p, p->g[CDR_PROG_STEP]));
+    CDR_TRY(build_eval(p, p->g[CDR_PROG_EVAL]));
+    if (p->g[CDR_PROG_GENERATE]) CDR_TRY(build_generate(p, p->g[CDR_PROG_GENERATE]));
+    return CDR_OK;
+}

@@ -1,0 +1,110 @@
+/* update: the step's `finish`: merge over replicas, norm, clipping and guard, optimizer. Every update is predicated on
+ * the sticky flag `ok`, so that a step with a non-finite value changes nothing. The snapshot program is built here too,
+ * as it lists what a finish may change. */
+#include "compile/pass.h"
+#include "ops/adamw/adamw.h"
+#include "ops/copy/copy.h"
+#include "ops/gather/gather.h"
+#include "ops/grad_norm/grad_norm.h"
+
+/* Gradients of one table of the norm, in parameter order. big: those that FSDP splits. */
+static int table_params(const cdr_pass *p, bool big, int32_t *which)
+{
+    int n = 0;
+    for (int32_t i = 0; i < p->b->n_params; i++)
+        if (p->b->params[i].train != CDR_FROZEN && cdr__param_big(&p->b->params[i]) == big) which[n++] = i;
+    return n;
+}
+
+static cdr_status merge_replicas(cdr_pass *p, cdr_graph *g)
+{
+    cdr_val x[CDR_GATHER_MAX];
+    int n = 0;
+    cdr_val loss = p->loss_acc_1;
+    CDR_TRY(cdr_all_reduce(g, CDR_COMM_REPLICATE, p->n_replicate, 1, &loss, &loss));
+    for (int32_t i = 0; i <= p->b->n_params; i++) {
+        bool last = i == p->b->n_params;
+        if (n == CDR_GATHER_MAX || (last && n > 0)) {
+            CDR_TRY(cdr_all_reduce(g, CDR_COMM_REPLICATE, p->n_replicate, n, x, x));
+            n = 0;
+        }
+        if (!last && p->b->params[i].train != CDR_FROZEN) x[n++] = p->b->params[i].grad;
+    }
+    return CDR_OK;
+}
+
+/* Parts of one table; for sharded parameters gathered from all shards. CDR_NONE where the table is empty. */
+static cdr_val norm_table(cdr_pass *p, cdr_graph *g, bool big, int *n_out)
+{
+    int32_t *which = cdr_pool_alloc(p->pool, sizeof *which * (size_t)(p->b->n_params + 1));
+    int n = table_params(p, big, which), n_shard = big ? p->n_shard : 1, per = CDR_NORM_PARTS / n_shard;
+    *n_out = n;
+    if (n == 0) return CDR_NONE;
+    cdr_val mine = cdr_graph_value(g, cdr_type_2d(CDR_F64, 1, (int64_t)n * per), CDR_STEP, CDR_C_WORK, big ? "norm.parts" : "norm.whole");
+    for (int i = 0; i < n; i += CDR_NORM_MAX) {
+        cdr_val grads[CDR_NORM_MAX];
+        int64_t rows[CDR_NORM_MAX];
+        int m = CDR_MIN(n - i, CDR_NORM_MAX);
+        for (int k = 0; k < m; k++) {
+            grads[k] = p->b->params[which[i + k]].grad;
+            rows[k] = p->b->params[which[i + k]].global.n[0];
+        }
+        cdr_val part = cdr_graph_view(g, mine, (int64_t)i * per * 8, cdr_type_1d(CDR_F64, (int64_t)m * per), "norm.slice");
+        cdr_norm_parts(g, m, grads, rows, n_shard, big ? p->shard : 0, part);
+    }
+    if (n_shard == 1) return mine;
+    cdr_val all = CDR_NEW;
+    int64_t rows = n_shard;
+    if (cdr_gather(g, CDR_COMM_SHARD, n_shard, 1, &mine, &rows, &all) != CDR_OK) return CDR_NONE;
+    return all;
+}
+
+static void optimizer(cdr_pass *p, cdr_graph *g, cdr_val clip_1)
+{
+    const cdr_compile_opts *o = p->o;
+    for (int32_t i = 0; i < p->b->n_params; i++) {
+        const cdr_param *q = &p->b->params[i];
+        if (q->train == CDR_FROZEN) continue;
+        cdr_adamw_attr a = { (float)o->beta1, (float)o->beta2, (float)o->eps, q->decay ? (float)o->weight_decay : 0.0f, q->lr_scale };
+        cdr_graph_enter(g, -1, "%s", q->name);
+        int32_t call = cdr_adamw(g, q->grad, clip_1, p->hyper_8, q->master, q->m, q->v, q->master == q->shard ? CDR_NONE : q->shard, &a);
+        if (call < 0) return;
+        g->calls[call].pred = p->ok_1;
+    }
+    cdr_graph_enter(g, -1, "%s", "");
+}
+
+static cdr_status snapshot(cdr_pass *p, cdr_graph *g)
+{
+    g->scope = CDR_STEP;
+    g->phase = CDR_P_UPDATE;
+    g->stream = CDR_S_OUT;
+    cdr_graph_list(g, "copy");
+    for (int32_t v = 0; v < p->b->n_shared; v++) {
+        if (!(p->b->shared[v].flags & CDR_F_CKPT)) continue;
+        cdr_type t = p->b->shared[v].t;
+        const char *name = cdr_pool_printf(p->pool, "snapshot.%s", p->b->shared_strings + p->b->shared[v].name);
+        cdr_val out = cdr_graph_value(g, t, CDR_STEP, CDR_C_COMM, name);
+        cdr_copy_attr a = { t.dtype };
+        cdr_graph_call(g, &cdr_op_copy, &a, 1, &v, 1, &out);
+    }
+    return g->failed ? p->err->status : CDR_OK;
+}
+
+cdr_status cdr__update(cdr_pass *p)
+{
+    cdr_graph *g = p->g[CDR_PROG_STEP];
+    g->scope = CDR_STEP;
+    g->phase = CDR_P_UPDATE;
+    cdr_graph_list(g, CDR_L_FINISH);
+    if (p->n_replicate > 1) CDR_TRY(merge_replicas(p, g));
+    int n_a, n_b;
+    cdr_val a = norm_table(p, g, true, &n_a), b = norm_table(p, g, false, &n_b);
+    if (g->failed) return p->err->status;
+    cdr_val metrics = cdr_graph_value(g, cdr_type_1d(CDR_F64, CDR_N_METRIC), CDR_STEP, CDR_C_INPUT, "metrics"), clip = CDR_NEW;
+    cdr_norm_total(g, a, n_a, b, n_b, p->loss_acc_1, n_a ? p->n_shard : 1, p->o->max_grad_norm, &metrics, &clip, p->ok_1);
+    if (g->failed) return p->err->status;
+    optimizer(p, g, clip);
+    CDR_TRY(snapshot(p, p->g[CDR_PROG_SNAPSHOT]));
+    return g->failed ? p->err->status : CDR_OK;
+}

@@ -1,0 +1,41 @@
+/* init.c: first values of parameters: a pure function of (seed, the parameter's stream, global element index), so that
+ * no layout and no number of ranks changes them. */
+#include "run/exec.h"
+
+/* values [first, first + n) of parameter q, global element indices */
+static void draw(const cdr_param *q, uint64_t seed, int64_t first, int64_t n, float *dst, int n_threads)
+{
+    cdr_rng_key key = { seed, q->rng, 0 };
+    if (q->init != CDR_INIT_NORMAL) {
+        for (int64_t i = 0; i < n; i++) dst[i] = q->init == CDR_INIT_ONES ? 1.0f : 0.0f;
+        return;
+    }
+#pragma omp parallel for num_threads(n_threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) dst[i] = q->init_std * cdr_rng_normal(key, (uint64_t)(first + i));
+}
+
+cdr_status cdr_exec_init(cdr_exec *x, uint64_t seed, cdr_err *err)
+{
+    const cdr_mesh *m = x->o.mesh;
+    (void)err;
+    for (int32_t i = 0; i < x->b->n_params; i++) {
+        const cdr_param *q = &x->b->params[i];
+        const cdr_value *shard = &x->b->shared[q->shard];
+        int64_t n = cdr_type_elems(&shard->t), cols = cdr_type_elems(&q->global) / q->global.n[0], first = 0, rows = q->global.n[0];
+        if (q->split[0] == CDR_AXIS_SHARD) {
+            int64_t r = m->rank[CDR_AXIS_SHARD], size = m->size[CDR_AXIS_SHARD];
+            first = r * q->global.n[0] / size;
+            rows = (r + 1) * q->global.n[0] / size - first;
+        }
+        float *wide = cdr_alloc(sizeof *wide * (size_t)n);
+        char *narrow = cdr_alloc((size_t)cdr_dtype_bytes(shard->t.dtype, n));
+        memset(wide, 0, sizeof *wide * (size_t)n);
+        draw(q, seed, first * cols, rows * cols, wide, x->d->n_threads);
+        cdr_from_f32(shard->t.dtype, wide, narrow, n);
+        cdr_exec_put_run(x, q->shard, narrow, (size_t)cdr_dtype_bytes(shard->t.dtype, n));
+        if (q->master != CDR_NONE && q->master != q->shard) cdr_exec_put_run(x, q->master, wide, sizeof *wide * (size_t)n);
+        cdr_free(wide);
+        cdr_free(narrow);
+    }
+    return CDR_OK;
+}
