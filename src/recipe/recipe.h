@@ -13,6 +13,7 @@
 #define CDR_RECIPE_H
 
 #include "base/base.h"
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,6 +26,7 @@ enum { CDR_AUTO = -1, CDR_UNSET = -2 /* none */, CDR_ALL = -3 };
 enum { CDR_WEIGHTS_AUTO, CDR_WEIGHTS_RANDOM };
 enum { CDR_INDEXER_AUTO, CDR_INDEXER_ON, CDR_INDEXER_OFF };
 enum { CDR_FORMAT_AUTO, CDR_FORMAT_TEXT, CDR_FORMAT_MESSAGES, CDR_FORMAT_SHAREGPT, CDR_FORMAT_ALPACA, CDR_FORMAT_COMPLETION, CDR_FORMAT_TOKENS };
+enum { CDR_TRAIN_ON_AUTO, CDR_TRAIN_ON_ASSISTANT, CDR_TRAIN_ON_LAST, CDR_TRAIN_ON_ALL };
 enum { CDR_REDUCE_TREE, CDR_REDUCE_FREE };
 enum { CDR_NONFINITE_STOP, CDR_NONFINITE_SKIP };
 enum { CDR_OPT_ADAMW, CDR_OPT_MUON };
@@ -43,7 +45,7 @@ typedef struct { const char *name, *text; } cdr_pair;              /* free maps,
 typedef struct { cdr_pair *p; int n; } cdr_pairs;
 typedef struct {                                                   /* of data.train and data.eval */
     const char *path, *name;       /* name: the file's stem unless given */
-    int format;                    /* CDR_FORMAT_* */
+    int format;                    /* CDR_FORMAT_*; AUTO: data.format */
     double weight; int64_t max_samples;    /* CDR_UNSET: all */
 } cdr_source;
 typedef struct { cdr_source *s; int n; bool none; } cdr_sources;
@@ -74,7 +76,7 @@ typedef struct cdr_recipe {
         double eval_fraction;
         int format; const char *tokenizer;      /* "model", "byte", path */
         int chat_format, chat_thinking_effort, chat_tools; bool chat_thinking; const char *chat_system;
-        int train_on, train_eos, mask_think, untrained, long_samples;
+        int train_on, train_eos, mask_think, untrained, long_samples;     /* long_samples: as cdr_long_samples */
         int64_t max_docs;
         bool pack; int64_t pack_window; bool shuffle;
         int64_t threads; const char *cache;     /* "auto", "none", path */
@@ -137,6 +139,9 @@ typedef struct cdr_recipe {
         double temperature, top_p; int64_t top_k; cdr_strings stop; int64_t seed;      /* seed: resolved by load */
     } generate;
     struct { const char *file; int64_t devices; int device; int64_t threads; } machine;
+
+    /* Not keys: filled by cdr_recipe_resolve_ranks. */
+    struct { int64_t n_ranks, n_data, n_micro; } ranks;        /* n_data = replicate x shard; n_micro: turns of a rank a step */
 } cdr_recipe;
 
 /* ---- the schema table ------------------------------------------------------------------------------------------ */
@@ -153,7 +158,7 @@ typedef struct {
     const char *def;            /* default, as a recipe would write it; NULL: required */
     const char *words;          /* ENUM: its values "cosine|wsd"; others: words beside the numbers "auto|none", or members of a map */
     const char *later;          /* those of the words that this version refuses */
-    double min, max; bool above;            /* above: min itself is excluded. min > max: no range */
+    double min, max; bool above;            /* min = max = 0: no range. above: min itself is excluded */
     int multiple;               /* 0: any */
     const char *aliases;        /* other names in the same section, separated by spaces */
     const char *shortcut;       /* "--seed" or NULL */
@@ -190,10 +195,29 @@ typedef struct { cdr_recipe_change *c; int n; bool bit_equal; } cdr_recipe_diff;
 typedef struct { const char *run; int64_t step; const char *const *allow; int n_allow; } cdr_resume_spec;
 cdr_status cdr_recipe_compare(const cdr_recipe *now, const cdr_recipe *old, const cdr_resume_spec *s, cdr_recipe_diff *d, cdr_err *err);
 
+/* What ranks decide: parallel.shard where auto, global_batch_tokens from gradient_accumulation_steps, r->ranks. Checks that
+ * replicate x shard = n_ranks, powers of two under reduce tree, and that the batch divides. Call it once ranks are known. */
+cdr_status cdr_recipe_resolve_ranks(cdr_recipe *r, int n_ranks, cdr_err *err);
+/* What the length of the run decides: train.steps where epochs say it (steps_of_epochs: steps that train.epochs take, from the
+ * data), schedule.horizon, schedule.warmup_steps. */
+cdr_status cdr_recipe_resolve_steps(cdr_recipe *r, int64_t steps_of_epochs, cdr_err *err);
+
 /* ---- text about the table (schema_text.c) ------------------------------------------------------------------------ */
 char *cdr_schema_json(const char *key, cdr_pool *pool, cdr_err *err);         /* JSON Schema 2020-12, of all or of one key; NULL on error */
 char *cdr_schema_explain(const char *key, cdr_pool *pool, cdr_err *err);      /* lines for a person */
 char *cdr_recipe_show(const cdr_recipe *r, bool changed, cdr_pool *pool);     /* `config show` */
+
+/* ---- inside the library ------------------------------------------------------------------------------------------ */
+bool cdr__word_in(const char *words, const char *word, size_t n, int *index);  /* in "a|b|c" */
+int cdr__recipe_alias(const char *section, const char *name);                  /* row, -1 */
+int cdr__recipe_shortcut(const char *flag, size_t n);                          /* row of "--steps", -1 */
+/* One value: node to field, and back. at: where the node is, for messages. */
+cdr_status cdr__value_parse(cdr_recipe *r, const cdr_key *k, const cdr_yaml *node, const char *at, cdr_err *err);
+void cdr__value_print(cdr_text *t, const cdr_recipe *r, const cdr_key *k);
+void cdr__yaml_quote(cdr_text *t, const char *s);                              /* plain where that is safe, else "..." */
+cdr_status cdr__recipe_resolve(cdr_recipe *r, cdr_err *err);                   /* the last part of parse */
+void cdr__recipe_note(cdr_recipe *r, const char *fmt, ...) CDR_PRINTF(2, 3);
+const char *cdr__recipe_at(const cdr_recipe *r, int row);                      /* "tiny.yaml:7:13", "--set a.b", or the key */
 
 #ifdef __cplusplus
 }

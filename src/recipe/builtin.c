@@ -1,0 +1,57 @@
+/* builtin.c: recipes, models and machines that are embedded in the binary, by bare name. The table is generated from the
+ * folders configs/, models/ and machines/.
+ */
+#include "recipe/recipe.h"
+#include "builtin.h"
+
+enum { MAX_FILE = 1 << 20 };
+
+const char *cdr_builtin(const char *kind, const char *name)
+{
+    size_t nk = strlen(kind), nn = strlen(name);
+    for (int i = 0; cdr_builtin_files[i].path; i++) {
+        const char *p = cdr_builtin_files[i].path;
+        if (strncmp(p, kind, nk) == 0 && p[nk] == '/' && strncmp(p + nk + 1, name, nn) == 0 && strcmp(p + nk + 1 + nn, ".yaml") == 0)
+            return cdr_builtin_files[i].text;
+    }
+    return NULL;
+}
+
+const char *const *cdr_builtin_names(const char *kind, cdr_pool *pool, int *n)
+{
+    size_t nk = strlen(kind);
+    const char **names = cdr_pool_alloc(pool, sizeof(char *) * (size_t)CDR_COUNT(cdr_builtin_files));
+    *n = 0;
+    for (int i = 0; cdr_builtin_files[i].path; i++) {
+        const char *p = cdr_builtin_files[i].path;
+        if (strncmp(p, kind, nk) == 0 && p[nk] == '/') names[(*n)++] = cdr_pool_strndup(pool, p + nk + 1, strlen(p + nk + 1) - 5);
+    }
+    return names;
+}
+
+static bool is_path(const char *name)
+{
+    size_t n = strlen(name);
+    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".yaml") == 0);
+}
+
+cdr_status cdr_builtin_or_file(const char *kind, const char *name, cdr_pool *pool, const char **text, size_t *bytes, const char **where, cdr_err *err)
+{
+    *where = cdr_pool_strdup(pool, name);
+    if (is_path(name)) {
+        char *data = NULL;
+        CDR_TRY(cdr_file_read(name, MAX_FILE, &data, bytes, err));
+        *text = cdr_pool_strndup(pool, data, *bytes);
+        cdr_free(data);
+        return CDR_OK;
+    }
+    *text = cdr_builtin(kind, name);
+    if (*text) {
+        *bytes = strlen(*text);
+        return CDR_OK;
+    }
+    int n;
+    const char *const *names = cdr_builtin_names(kind, pool, &n);
+    CDR_FAIL_ID(err, CDR_EUSER, "config.no-such-builtin", "%s: no built-in file of %s/ has that name, and a path holds a / or ends in .yaml.%s "
+                "`cadre config list` prints all", name, kind, cdr_nearest(pool, name, names, n));
+}

@@ -1,0 +1,249 @@
+/* resolve.c: what follows from a recipe without looking at data or machine (at the end of parse), from the number of ranks,
+ * and from the length of the run; then what identifies a training (hash) and what a resume changes (compare).
+ *
+ *   global_batch_tokens = 2^k x micro_batch_tokens            N = 2^k logical shards a step (spec/spine.md, 5)
+ *   n_micro = N / (replicate x shard)                         turns of one rank a step
+ * Every value that is resolved keeps why, for `config show` and the notes of the banner.
+ */
+#include "recipe/recipe.h"
+
+static bool given(const cdr_recipe *r, const char *key)
+{
+    uint8_t from = r->origin[cdr_recipe_key(key)].from;
+    return from == CDR_FROM_FILE || from == CDR_FROM_SET;
+}
+
+static const char *at(const cdr_recipe *r, const char *key) { return cdr__recipe_at(r, cdr_recipe_key(key)); }
+
+static bool power_of_two(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
+
+cdr_status cdr_recipe_derive(cdr_recipe *r, const char *key, const char *value, const char *why, cdr_err *err)
+{
+    int n, row = cdr_recipe_key(key);
+    CDR_CHECK(row >= 0);
+    const cdr_key *k = &cdr_recipe_schema(&n)[row];
+    char *was = cdr_recipe_value(r, row, r->pool);
+    const char *where = cdr__recipe_at(r, row);
+    cdr_yaml scalar = { .kind = CDR_YAML_SCALAR, .text = value }, *node = &scalar;
+    if (value[0] == '[' || value[0] == '{') CDR_TRY(cdr_yaml_parse(r->pool, value, strlen(value), key, &node, err));
+    CDR_TRY(cdr__value_parse(r, k, node, where, err));
+    cdr_origin *o = &r->origin[row];
+    o->was = o->from == CDR_FROM_DERIVED && o->was ? o->was : was;
+    o->from = CDR_FROM_DERIVED;
+    o->why = cdr_pool_strdup(r->pool, why);
+    return CDR_OK;
+}
+
+static cdr_status derive_int(cdr_recipe *r, const char *key, int64_t x, const char *why, cdr_err *err)
+{
+    return cdr_recipe_derive(r, key, cdr_pool_printf(r->pool, "%lld", (long long)x), why, err);
+}
+
+/* Two keys that say one thing. The stronger origin wins; the same origin is an error. a or b is set to none. */
+static cdr_status one_of(cdr_recipe *r, const char *a, const char *b, bool a_none, bool b_none, cdr_err *err)
+{
+    if (a_none && b_none) return CDR_OK;
+    int ra = cdr_recipe_key(a), rb = cdr_recipe_key(b);
+    uint8_t fa = r->origin[ra].from, fb = r->origin[rb].from;
+    if (a_none || b_none) return CDR_OK;
+    if (fa == fb && fa != CDR_FROM_DEFAULT)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.one-of", "%s: %s and %s are both given; they say the same thing. Keep one", at(r, b), a, b);
+    const char *lost = fa > fb ? b : a, *won = fa > fb ? a : b;
+    return cdr_recipe_derive(r, lost, "none", cdr_pool_printf(r->pool, "%s is given", won), err);
+}
+
+static cdr_status resolve_batch(cdr_recipe *r, cdr_err *err)
+{
+    if (r->train.micro_batch_tokens == CDR_AUTO)
+        CDR_TRY(derive_int(r, "train.micro_batch_tokens", r->train.sequence_length, "one row of sequence_length", err));
+    int64_t seq = r->train.sequence_length, micro = r->train.micro_batch_tokens;
+    if (micro % seq != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.batch", "%s: train.micro_batch_tokens is %lld, no multiple of train.sequence_length %lld. Take a multiple",
+                    at(r, "train.micro_batch_tokens"), (long long)micro, (long long)seq);
+    if (r->train.global_batch_tokens == CDR_AUTO && r->train.gradient_accumulation_steps == CDR_UNSET)
+        CDR_TRY(derive_int(r, "train.global_batch_tokens", 16 * micro, "16 micro-batches", err));
+    int64_t global = r->train.global_batch_tokens;
+    if (global > 0 && (global % micro != 0 || !power_of_two(global / micro)))
+        CDR_FAIL_ID(err, CDR_EUSER, "config.batch", "%s: train.global_batch_tokens is %lld, no power of two times train.micro_batch_tokens %lld; "
+                    "logical shards are merged in a binary tree. The nearest smaller one is %lld", at(r, "train.global_batch_tokens"), (long long)global,
+                    (long long)micro, (long long)(global < micro ? micro : micro << (63 - __builtin_clzll((uint64_t)(global / micro)))));
+    if (r->data.max_docs == CDR_AUTO) {
+        int64_t docs = seq / 64 > 1 ? seq / 64 : 1;
+        CDR_TRY(derive_int(r, "data.max_docs", docs, "sequence_length / 64", err));
+    }
+    return CDR_OK;
+}
+
+static cdr_status resolve_optimizer(cdr_recipe *r, cdr_err *err)
+{
+    bool full = r->model.weights == CDR_WEIGHTS_AUTO && cdr_is_dir(r->model.path);
+    const char *why = full ? "full fine-tuning" : "from scratch";
+    if (r->optimizer.learning_rate < 0) CDR_TRY(cdr_recipe_derive(r, "optimizer.learning_rate", full ? "1e-5" : "1e-3", why, err));
+    if (r->optimizer.weight_decay < 0) CDR_TRY(cdr_recipe_derive(r, "optimizer.weight_decay", full ? "0" : "0.1", why, err));
+    if (r->optimizer.beta1 >= 1 || r->optimizer.beta2 >= 1)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.out-of-range", "%s: optimizer.%s is 1; the moment would never change. Take less than 1",
+                    at(r, r->optimizer.beta1 >= 1 ? "optimizer.beta1" : "optimizer.beta2"), r->optimizer.beta1 >= 1 ? "beta1" : "beta2");
+    return CDR_OK;
+}
+
+static cdr_status check_held_out(const cdr_recipe *r, cdr_err *err)
+{
+    if (!r->data.eval.none && r->data.eval_fraction > 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.one-of", "%s: data.eval_fraction is for runs without data.eval. Keep one", at(r, "data.eval_fraction"));
+    if (r->eval.every.steps > 0 && r->data.eval.none && r->data.eval_fraction == 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.no-held-out", "%s: eval.every is %lld, but there is no held-out data. Set data.eval_fraction or data.eval",
+                    at(r, "eval.every"), (long long)r->eval.every.steps);
+    if (r->generate.every.steps > 0 && r->generate.prompts.n == 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.no-prompts", "%s: generate.every is %lld, but generate.prompts is empty. Add a prompt",
+                    at(r, "generate.every"), (long long)r->generate.every.steps);
+    return CDR_OK;
+}
+
+cdr_status cdr__recipe_resolve(cdr_recipe *r, cdr_err *err)
+{
+    CDR_TRY(one_of(r, "train.steps", "train.epochs", r->train.steps == CDR_UNSET, r->train.epochs < 0, err));
+    if (r->train.steps == CDR_UNSET && r->train.epochs < 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.one-of", "%s: neither train.steps nor train.epochs is given", at(r, "train.epochs"));
+    CDR_TRY(one_of(r, "schedule.warmup_steps", "schedule.warmup_ratio", r->schedule.warmup_steps == CDR_UNSET, r->schedule.warmup_ratio < 0, err));
+    if (r->schedule.warmup_steps == CDR_UNSET && r->schedule.warmup_ratio < 0) CDR_TRY(derive_int(r, "schedule.warmup_steps", 0, "no warm-up is given", err));
+    CDR_TRY(resolve_batch(r, err));
+    CDR_TRY(resolve_optimizer(r, err));
+    if (r->data.train_on == CDR_TRAIN_ON_AUTO)
+        CDR_TRY(cdr_recipe_derive(r, "data.train_on", "all", "text: every token", err));
+    if (r->generate.seed == CDR_AUTO) CDR_TRY(derive_int(r, "generate.seed", r->seed, "seed", err));
+    CDR_TRY(check_held_out(r, err));
+    if (r->train.steps != CDR_UNSET) CDR_TRY(cdr_recipe_resolve_steps(r, 0, err));
+    return CDR_OK;
+}
+
+cdr_status cdr_recipe_resolve_steps(cdr_recipe *r, int64_t steps_of_epochs, cdr_err *err)
+{
+    cdr_pool *p = r->pool;
+    if (r->train.steps == CDR_UNSET) {
+        char *epochs = cdr_recipe_value(r, cdr_recipe_key("train.epochs"), p);
+        CDR_TRY(derive_int(r, "train.steps", steps_of_epochs, cdr_pool_printf(p, "%s epochs of the data", epochs), err));
+        CDR_TRY(cdr_recipe_derive(r, "train.epochs", "none", cdr_pool_printf(p, "%s epochs are train.steps", epochs), err));
+    }
+    int64_t steps = r->train.steps;
+    if (r->schedule.horizon == CDR_AUTO && steps > 0) CDR_TRY(derive_int(r, "schedule.horizon", steps, "train.steps", err));
+    if (r->schedule.warmup_steps == CDR_UNSET && r->schedule.horizon > 0) {
+        char *ratio = cdr_recipe_value(r, cdr_recipe_key("schedule.warmup_ratio"), p);
+        int64_t n = (int64_t)((double)r->schedule.horizon * r->schedule.warmup_ratio + 0.5);
+        CDR_TRY(derive_int(r, "schedule.warmup_steps", n, cdr_pool_printf(p, "%s of %lld steps", ratio, (long long)r->schedule.horizon), err));
+        CDR_TRY(cdr_recipe_derive(r, "schedule.warmup_ratio", "none", "said by warmup_steps", err));
+    }
+    if (steps > 0 && r->schedule.warmup_steps > steps)
+        cdr__recipe_note(r, "schedule.warmup_steps %lld is more than train.steps %lld: the peak learning rate is not reached", (long long)r->schedule.warmup_steps,
+                         (long long)steps);
+    return CDR_OK;
+}
+
+/* ---- ranks ---------------------------------------------------------------------------------------------------------------- */
+
+static cdr_status resolve_mesh(cdr_recipe *r, int n_ranks, cdr_err *err)
+{
+    int64_t rep = r->parallel.replicate;
+    if (r->machine.devices > 0 && r->machine.devices != n_ranks)
+        CDR_FAIL_ID(err, CDR_EUSER, "parallel.ranks", "%s: machine.devices is %lld, but there are %d ranks. Start as many, or set machine.devices=auto",
+                    at(r, "machine.devices"), (long long)r->machine.devices, n_ranks);
+    if (r->parallel.shard == CDR_AUTO) {
+        if (n_ranks % rep != 0)
+            CDR_FAIL_ID(err, CDR_EUSER, "parallel.ranks", "%s: parallel.replicate is %lld, which does not divide %d ranks", at(r, "parallel.replicate"),
+                        (long long)rep, n_ranks);
+        CDR_TRY(derive_int(r, "parallel.shard", n_ranks / rep, cdr_pool_printf(r->pool, "%d ranks / replicate %lld", n_ranks, (long long)rep), err));
+    }
+    if (rep * r->parallel.shard != n_ranks)
+        CDR_FAIL_ID(err, CDR_EUSER, "parallel.ranks", "%s: replicate %lld x shard %lld is %lld ranks, but there %s %d. Start them with cadre launch -n %lld, "
+                    "or set parallel.shard=auto", at(r, given(r, "parallel.shard") ? "parallel.shard" : "parallel.replicate"), (long long)rep,
+                    (long long)r->parallel.shard, (long long)(rep * r->parallel.shard), n_ranks == 1 ? "is" : "are", n_ranks,
+                    (long long)(rep * r->parallel.shard));
+    if (!power_of_two(rep) || !power_of_two(r->parallel.shard))
+        CDR_FAIL_ID(err, CDR_EUSER, "parallel.power-of-two", "%s: replicate %lld x shard %lld: widths are powers of two, since logical shards are merged in a "
+                    "binary tree", at(r, power_of_two(rep) ? "parallel.shard" : "parallel.replicate"), (long long)rep, (long long)r->parallel.shard);
+    return CDR_OK;
+}
+
+cdr_status cdr_recipe_resolve_ranks(cdr_recipe *r, int n_ranks, cdr_err *err)
+{
+    CDR_TRY(resolve_mesh(r, n_ranks, err));
+    int64_t n_data = r->parallel.replicate * r->parallel.shard, micro = r->train.micro_batch_tokens, ga = r->train.gradient_accumulation_steps;
+    if (ga != CDR_UNSET) {
+        const char *where = at(r, "train.gradient_accumulation_steps");
+        int64_t global = ga * micro * n_data;
+        if (!power_of_two(ga))
+            CDR_FAIL_ID(err, CDR_EUSER, "config.batch", "%s: train.gradient_accumulation_steps is %lld; it is a power of two, since logical shards are merged "
+                        "in a binary tree", where, (long long)ga);
+        if (r->train.global_batch_tokens != CDR_AUTO && r->train.global_batch_tokens != global)
+            CDR_FAIL_ID(err, CDR_EUSER, "config.one-of", "%s: %lld accumulation steps x %lld tokens x %lld data ranks are %lld tokens a step, but "
+                        "train.global_batch_tokens is %lld. Keep one of the two", where, (long long)ga, (long long)micro, (long long)n_data, (long long)global,
+                        (long long)r->train.global_batch_tokens);
+        CDR_TRY(derive_int(r, "train.global_batch_tokens", global, cdr_pool_printf(r->pool, "%lld accumulation steps x %lld tokens x %lld data ranks",
+                           (long long)ga, (long long)micro, (long long)n_data), err));
+        CDR_TRY(cdr_recipe_derive(r, "train.gradient_accumulation_steps", "none", "said by global_batch_tokens", err));
+    }
+    int64_t n_shards = r->train.global_batch_tokens / micro;
+    if (n_shards % n_data != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.batch", "%s: train.global_batch_tokens is %lld, %lld micro-batches of %lld; %lld data ranks need at least one each. "
+                    "Take fewer ranks, or a larger batch", at(r, "train.global_batch_tokens"), (long long)r->train.global_batch_tokens, (long long)n_shards,
+                    (long long)micro, (long long)n_data);
+    r->ranks.n_ranks = n_ranks;
+    r->ranks.n_data = n_data;
+    r->ranks.n_micro = n_shards / n_data;
+    return CDR_OK;
+}
+
+/* ---- identity -------------------------------------------------------------------------------------------------------------- */
+
+uint64_t cdr_recipe_hash(const cdr_recipe *r)
+{
+    int n;
+    const cdr_key *k = cdr_recipe_schema(&n);
+    cdr_text t = { 0 };
+    for (int i = 0; i < n; i++) {
+        if (k[i].resume != 'F') continue;
+        cdr_text_printf(&t, "%s=", k[i].key);
+        cdr__value_print(&t, r, &k[i]);
+        cdr_text_append(&t, "\n", 1);
+    }
+    uint64_t h = cdr_hash64(t.s, t.n, 0);
+    cdr_text_free(&t);
+    return h;
+}
+
+static cdr_status check_allowed(const cdr_resume_spec *s, cdr_pool *pool, cdr_err *err)
+{
+    int n;
+    const cdr_key *k = cdr_recipe_schema(&n);
+    const char **names = cdr_pool_alloc(pool, sizeof *names * (size_t)n);
+    for (int i = 0; i < n; i++) names[i] = k[i].key;
+    for (int i = 0; i < s->n_allow; i++)
+        if (cdr_recipe_key(s->allow[i]) < 0)
+            CDR_FAIL_ID(err, CDR_EUSAGE, "config.unknown-key", "--allow-change: unknown key %s.%s", s->allow[i], cdr_nearest(pool, s->allow[i], names, n));
+    return CDR_OK;
+}
+
+cdr_status cdr_recipe_compare(const cdr_recipe *now, const cdr_recipe *old, const cdr_resume_spec *s, cdr_recipe_diff *d, cdr_err *err)
+{
+    int n;
+    const cdr_key *k = cdr_recipe_schema(&n);
+    int64_t cap = 0, count = 0;
+    *d = (cdr_recipe_diff){ .bit_equal = true };
+    CDR_TRY(check_allowed(s, now->pool, err));
+    for (int i = 0; i < n; i++) {
+        char *a = cdr_recipe_value(old, i, now->pool), *b = cdr_recipe_value(now, i, now->pool);
+        if (strcmp(a, b) == 0) continue;
+        bool allowed = false;
+        for (int j = 0; j < s->n_allow; j++) allowed = allowed || strcmp(s->allow[j], k[i].key) == 0;
+        if (k[i].resume == 'F' && !allowed) {
+            const char *where = cdr__recipe_at(now, i);
+            bool named = strstr(where, k[i].key) != NULL && now->origin[i].from != CDR_FROM_FILE;
+            CDR_FAIL_ID(err, CDR_EUSER, "resume.fixed-key", "%s: %s%sis %s, was %s in %s (step %lld), and is fixed for a run. Set it back, take another --out, "
+                        "or --allow-change %s", where, named ? "" : k[i].key, named ? "" : " ", b, a, s->run, (long long)s->step, k[i].key);
+        }
+        if (k[i].resume == 'F' || k[i].resume == 'R') d->bit_equal = false;
+        cdr_recipe_change *c = CDR_PUSH(now->pool, d->c, count, cap);
+        *c = (cdr_recipe_change){ .row = i, .old_value = a, .new_value = b, .allowed = allowed };
+    }
+    d->n = (int)count;
+    return CDR_OK;
+}
