@@ -59,11 +59,15 @@ cdr_status cdr_comm_barrier(cdr_comm *c);
 void cdr_comm_note(cdr_comm *c, int64_t step, int layer, const char *what);
 /* After a collective returned CDR_ERANK: message 6 of spec/interface.md, 8 (rank, pid, signal, step, layer, what, seconds). */
 void cdr_comm_lost(cdr_comm *c, cdr_err *err);
+/* One error a job: true for the first rank that asks (always, where there is one rank). Whoever prints an error line
+ * and exits asks first. Needs no communicator. */
+bool cdr_comm_first_error(const cdr_err *err);
 
 /* Starts n ranks of the calling program (fork, before any OpenMP region): returns in each child with *rank set, and in
  * the parent once all have ended, with *rank = -1 and the exit code of the first that failed. The parent forwards
  * SIGINT and SIGTERM, watches its children, and on a death marks it in shared memory, so that peers stop at once.
- * log_dir: files rank-N.log for ranks 1.. (NULL: their output goes to /dev/null, errors to stderr). bind: "core" or "none". */
+ * log_dir: files rank-N.log for ranks 1.. (NULL: their output goes to /dev/null, errors to stderr). bind: "core" or "none".
+ * Parent, CDR_OK: err holds the job's error line where no rank has printed one on stderr, else it is left alone. */
 cdr_status cdr_shm_launch(int n, const char *bind, const char *log_dir, int *rank, int *exit_code, cdr_err *err);
 
 #ifdef __cplusplus
