@@ -92,8 +92,7 @@ static const cdr_attention_attr *saved_attr(const cdr_type *t)
         const cdr_attention_attr *a = all[i];
         if (t[1].n[1] == (int64_t)a->heads * (a->nope + a->ext) && t[0].n[1] == (int64_t)a->heads * a->v && ext == a->ext) return a;
     }
-    CDR_CHECK(!"attribute of these shapes");
-    return NULL;
+    cdr_check_failed("no attribute has these shapes", __FILE__, __LINE__);
 }
 SAVED(saved_mixed, make_mixed)
 SAVED(saved_one, make_one)

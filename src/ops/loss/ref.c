@@ -1,0 +1,44 @@
+/* loss in double: equations (1)-(4) of op.c, a whole row of logits at a time. The backward takes lse from its operand. */
+#include "ops/loss/loss.h"
+#include <math.h>
+
+static double logit(const cdr_ref_args *a, int64_t t, int64_t v)
+{
+    int64_t D = a->type[CDR__LOSS_H].n[1];
+    double z = 0;
+    for (int64_t i = 0; i < D; i++) z += a->in[CDR__LOSS_H][t * D + i] * a->in[CDR__LOSS_W][v * D + i];
+    return z;
+}
+
+void cdr__loss_ref(const cdr_ref_args *a)
+{
+    int64_t T = a->type[CDR__LOSS_H].n[0], W = a->type[CDR__LOSS_W].n[0];
+    a->out[0][0] = 0;
+    for (int64_t t = 0; t < T; t++) {
+        int64_t y = (int64_t)a->in[CDR__LOSS_TARGETS][t];
+        double m = -INFINITY, s = 0;
+        for (int64_t v = 0; v < W && y >= 0; v++) {      /* one pass: s is always relative to the largest so far */
+            double z = logit(a, t, v), to = fmax(m, z);
+            s = s * exp(m - to) + exp(z - to);
+            m = to;
+        }
+        if (y >= 0) a->out[0][0] += m + log(s) - logit(a, t, y);
+        if (a->out[1]) a->out[1][t] = y >= 0 ? m + log(s) : 0;
+    }
+}
+
+void cdr__loss_bwd_ref(const cdr_ref_args *a)
+{
+    int64_t T = a->type[CDR__LSB_H].n[0], D = a->type[CDR__LSB_H].n[1], W = a->type[CDR__LSB_W].n[0];
+    double *dh = a->out[0], *dw = a->out[1], scale = a->in[CDR__LSB_SCALE][0];
+    if (dh) memset(dh, 0, sizeof(double) * (size_t)(T * D));
+    if (dw) memset(dw, 0, sizeof(double) * (size_t)(W * D));
+    for (int64_t t = 0; t < T; t++) {
+        int64_t y = (int64_t)a->in[CDR__LSB_TARGETS][t];
+        for (int64_t v = 0; v < W && y >= 0; v++) {
+            double d = (exp(logit(a, t, v) - a->in[CDR__LSB_LSE][t]) - (v == y ? 1.0 : 0.0)) * scale;
+            for (int64_t i = 0; dh && i < D; i++) dh[t * D + i] += d * a->in[CDR__LSB_W][v * D + i];
+            for (int64_t i = 0; dw && i < D; i++) dw[v * D + i] += d * a->in[CDR__LSB_H][t * D + i];
+        }
+    }
+}

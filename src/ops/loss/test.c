@@ -1,0 +1,211 @@
+/* loss, test cases: chunks that divide nothing, one token, no token, targets at the borders of a vocabulary chunk, p_y near
+ * 1, large logits. Properties: chunked equals whole within 1e-6; masked rows of h are never read and get exact zeros; no
+ * bit knows the number of threads. */
+#include "ops/cpu.h"
+#include "ops/loss/loss.h"
+#include <math.h>
+#include <stdlib.h>
+
+static const cdr_loss_attr whole = { 0, 0 }, by_7_13 = { 7, 13 }, by_16_64 = { 16, 64 }, tokens_5 = { 5, 0 }, vocab_1 = { 0, 1 }, large = { 4096, 1 << 20 };
+
+/* ---- inputs ----------------------------------------------------------------------------------------------------- */
+/* a third of the targets masked, in runs and alone; 0 and W - 1 occur */
+static void make_targets(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    int64_t T = t[0].n[0], W = t[1].n[0];
+    for (int64_t i = 0; i < T; i++) {
+        uint64_t r = cdr_rng_u64(key, (uint64_t)i);
+        in[2][i] = r % 3 == 0 || i % 20 < 3 ? -1.0 : i % 7 == 0 ? 0.0 : i % 7 == 1 ? (double)(W - 1) : (double)((r >> 8) % (uint64_t)W);
+    }
+}
+static void make_all(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    for (int64_t i = 0; i < t[0].n[0]; i++) in[2][i] = (double)(cdr_rng_u64(key, (uint64_t)i) % (uint64_t)t[1].n[0]);
+}
+static void make_none(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    for (int64_t i = 0; i < t[0].n[0]; i++) in[2][i] = -1.0 - (double)(i % 3) * 50;
+}
+/* h_t = a w_y: 1 - p_y is about 3e-3 at D = 64, W = 100 */
+static void make_sure(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    int64_t D = t[0].n[1];
+    make_all(in, t, key);
+    for (int64_t i = 0; i < t[0].n[0]; i++)
+        for (int64_t d = 0; d < D; d++)
+            in[0][i * D + d] = (double)cdr_bf16_to_f32(cdr_f32_to_bf16((float)(0.18 * in[1][(int64_t)in[2][i] * D + d])));
+}
+
+/* lse of the backward's inputs by the reference forward */
+static void make_lse(double *const *in, const cdr_type *t)
+{
+    const double *fin[3] = { in[0], in[1], in[2] };
+    double sum, *out[2] = { &sum, in[3] };
+    cdr_ref_args r = { &whole, 3, 2, t, fin, out };
+    cdr_op_loss.ref(&r);
+}
+static void saved_targets(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    make_targets(in, t, key);
+    make_lse(in, t);
+}
+static void saved_all(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    make_all(in, t, key);
+    make_lse(in, t);
+}
+static void saved_none(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    make_none(in, t, key);
+    make_lse(in, t);
+}
+static void saved_sure(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    make_sure(in, t, key);
+    make_lse(in, t);
+}
+
+/* ---- properties ------------------------------------------------------------------------------------------------- */
+typedef struct { const cdr_args *like; void *ptr[8]; } outputs;
+
+static void *buffer(size_t bytes)
+{
+    void *p = aligned_alloc(64, cdr_align_up(bytes + 64, 64));
+    CDR_CHECK(p);
+    memset(p, 0xff, bytes + 64);
+    return p;
+}
+static outputs run_with(const cdr_args *a, const cdr_kernel *k, const cdr_loss_attr *attr, void *h, int n_threads)
+{
+    outputs o = { .like = a };
+    for (int i = 0; i < a->n_in + a->n_out; i++) {
+        if (i < a->n_in || !a->ptr[i]) o.ptr[i] = a->ptr[i];
+        else o.ptr[i] = buffer(cdr_type_bytes(&a->type[i]));
+    }
+    o.ptr[0] = h;
+    cdr_lane lane = { .n_threads = n_threads };
+    size_t bytes = k->work_bytes(attr, a->n_in, a->n_out, a->type, n_threads);
+    cdr_args b = { .attr = attr, .type = a->type, .ptr = o.ptr, .n_in = a->n_in, .n_out = a->n_out, .work = buffer(bytes), .lane = &lane };
+    CDR_CHECK(k->run(&b) == CDR_OK);
+    free(b.work);
+    return o;
+}
+static void outputs_free(outputs *o)
+{
+    for (int i = o->like->n_in; i < o->like->n_in + o->like->n_out; i++)
+        if (o->ptr[i]) free(o->ptr[i]);
+}
+/* largest relative Frobenius distance of an output; 0 only where the bytes are equal */
+static double distance(const outputs *x, const outputs *y)
+{
+    double worst = 0;
+    for (int i = x->like->n_in; i < x->like->n_in + x->like->n_out; i++) {
+        const cdr_type *t = &x->like->type[i];
+        if (!x->ptr[i] || memcmp(x->ptr[i], y->ptr[i], cdr_type_bytes(t)) == 0) continue;
+        int64_t n = cdr_type_elems(t);
+        double *u = buffer((size_t)n * 8), *v = buffer((size_t)n * 8), d = 0, s = 0;
+        cdr_to_f64(t->dtype, x->ptr[i], u, n);
+        cdr_to_f64(t->dtype, y->ptr[i], v, n);
+        for (int64_t j = 0; j < n; j++) {
+            d += (u[j] - v[j]) * (u[j] - v[j]);
+            s += v[j] * v[j];
+        }
+        worst = !(d <= 0) ? fmax(worst, sqrt(d / s)) : fmax(worst, 1e-300);
+        if (isnan(d)) worst = INFINITY;
+        free(u);
+        free(v);
+    }
+    return worst;
+}
+
+/* NaN in the rows of h that have no target */
+static void *poisoned(const cdr_args *a)
+{
+    const cdr_type *t = &a->type[0];
+    const int32_t *y = a->ptr[2];
+    void *h = buffer(cdr_type_bytes(t));
+    memcpy(h, a->ptr[0], cdr_type_bytes(t));
+    for (int64_t i = 0; i < t->n[0]; i++)
+        if (y[i] < 0) memset(cdr_row(h, t, i), 0xff, (size_t)cdr_dtype_bytes(t->dtype, t->n[1]));
+    return h;
+}
+
+static const char *kernel_holds(const cdr_args *a, const cdr_kernel *k, double limit)
+{
+    void *bad_h = poisoned(a);
+    outputs own = run_with(a, k, a->attr, a->ptr[0], 1), threads = run_with(a, k, a->attr, a->ptr[0], 3);
+    outputs masked = run_with(a, k, a->attr, bad_h, 2), all = run_with(a, k, &whole, a->ptr[0], 1);
+    const char *bad = distance(&own, &threads) > 0 ? "the number of threads changes bits"
+                    : distance(&own, &masked) > 0 ? "a token without a target is read"
+                    : !(distance(&own, &all) <= limit) ? "chunked differs from whole" : NULL;
+    outputs_free(&own);
+    outputs_free(&threads);
+    outputs_free(&masked);
+    outputs_free(&all);
+    free(bad_h);
+    return bad;
+}
+
+static const char *over_kernels(const cdr_args *a, const cdr_op *op, double limit)
+{
+    uint32_t isa = a->lane->device ? a->lane->device->isa : cdr_cpu_isa(NULL);
+    const char *bad = NULL;
+    for (const cdr_kernel *k = op->kernels; k->name && !bad; k++) {
+        if (k->device != CDR_DEV_CPU || (k->needs & ~isa) != 0) continue;
+        if (k->reject && k->reject(a->attr, a->n_in, a->n_out, a->type)) continue;
+        bad = kernel_holds(a, k, limit);
+    }
+    return bad;
+}
+static const char *fwd_holds(const cdr_args *a) { return over_kernels(a, &cdr_op_loss, 1e-6); }
+/* lse - logit is of size 3e-3 there, and s = 1 + 3e-3 in F32 */
+static const char *fwd_sure_holds(const cdr_args *a) { return over_kernels(a, &cdr_op_loss, 1e-5); }
+/* a dh in BF16 may be a rounding apart */
+static const char *bwd_holds(const cdr_args *a)
+{
+    return over_kernels(a, &cdr_op_loss_bwd, !cdr_absent(&a->type[CDR__LSB_DH]) && a->type[CDR__LSB_DH].dtype == CDR_BF16 ? 4e-3 : 1e-6);
+}
+
+/* ---- the table -------------------------------------------------------------------------------------------------- */
+#define M(dt, r, c) { .dtype = dt, .n_dim = 2, .n = { r, c } }
+#define V(dt, n_) { .dtype = dt, .n_dim = 1, .n = { n_ } }
+#define FWD(nm, hd, wd, T, D, W, at, hf, mk, gr, tl) { .name = nm, .op = &cdr_op_loss, .attr = &(at), .n_in = 3, \
+    .in = { M(hd, T, D), M(wd, W, D), V(CDR_I32, T) }, .fill = { hf, { 'n', 1, 0 }, { 'f', 0, 0 } }, \
+    .grad = gr, .tol = tl, .make = mk, .property = fwd_holds }
+#define BWD(nm, hd, wd, T, D, W, at, hf, sc, sk, mk, tl) { .name = nm, .op = &cdr_op_loss_bwd, .attr = &(at), .n_in = 5, \
+    .in = { M(hd, T, D), M(wd, W, D), V(CDR_I32, T), V(CDR_F32, T), V(CDR_F32, 1) }, \
+    .fill = { hf, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'c', sc, 0 } }, .skip_out = sk, .tol = tl, .make = mk, .property = bwd_holds }
+#define N(sd) { 'n', sd, 0 }
+#define BY_MAKE { 'f', 0, 0 }
+
+/* Tolerances: F32 logits of size z are good to about z 2^-24 sqrt(D), and that is the relative error of p. dh in BF16 adds
+ * half an ulp. The bf16dot kernels round d to BF16: 2e-3. p_y near 1: d_y = p_y - 1 is of size 3e-3, and lse of size 12 is
+ * good to 1e-6: 3e-4 where it matters; a p that is rounded to BF16 before the subtraction is 100 % off. */
+const cdr_case cdr_cases_loss[] = {
+    FWD("T40 D24 W50 f32 whole", CDR_F32, CDR_F32, 40, 24, 50, whole, N(0.5), make_targets, 3, 1e-6),
+    FWD("T40 D24 W50 f32 chunks 7 x 13", CDR_F32, CDR_F32, 40, 24, 50, by_7_13, N(0.5), make_targets, 3, 1e-6),
+    FWD("T130 D64 W256 bf16 chunks 16 x 64", CDR_BF16, CDR_BF16, 130, 64, 256, by_16_64, N(0.3), make_targets, 0, 1e-6),
+    FWD("T33 D17 W29 h f32, w bf16, chunks 5 x all", CDR_F32, CDR_BF16, 33, 17, 29, tokens_5, N(1), make_targets, 3, 1e-6),
+    FWD("T9 D8 W5 f32 vocabulary one by one", CDR_F32, CDR_F32, 9, 8, 5, vocab_1, N(1), make_all, 3, 1e-6),
+    { .name = "T50 D64 W100 f32 p near 1", .op = &cdr_op_loss, .attr = &by_16_64, .n_in = 3,
+      .in = { M(CDR_F32, 50, 64), M(CDR_F32, 100, 64), V(CDR_I32, 50) }, .fill = { BY_MAKE, { 'n', 1, 0 }, BY_MAKE },
+      .tol = 1e-5, .make = make_sure, .property = fwd_sure_holds },
+    FWD("T30 D64 W200 f32 large logits", CDR_F32, CDR_F32, 30, 64, 200, by_7_13, N(30), make_all, 0, 1e-6),
+    FWD("T20 D8 W30 f32 no targets", CDR_F32, CDR_F32, 20, 8, 30, by_7_13, N(1), make_none, 3, 0),
+    FWD("T1 D8 W1 f32 one token, one word", CDR_F32, CDR_F32, 1, 8, 1, whole, N(1), make_all, 0, 1e-6),
+    FWD("T1 D64 W300 bf16 one token", CDR_BF16, CDR_BF16, 1, 64, 300, by_16_64, N(0.3), make_all, 0, 1e-6),
+    FWD("T12 D16 W40 f32 chunks larger than all", CDR_F32, CDR_F32, 12, 16, 40, large, N(1), make_targets, 3, 1e-6),
+    BWD("T40 D24 W50 f32 whole", CDR_F32, CDR_F32, 40, 24, 50, whole, N(0.5), 0.03125, 0, saved_targets, 3e-6),
+    BWD("T40 D24 W50 f32 chunks 7 x 13", CDR_F32, CDR_F32, 40, 24, 50, by_7_13, N(0.5), 0.03125, 0, saved_targets, 3e-6),
+    BWD("T130 D64 W256 bf16 chunks 16 x 64", CDR_BF16, CDR_BF16, 130, 64, 256, by_16_64, N(0.3), 1e-4, 0, saved_targets, 4e-3),
+    BWD("T33 D17 W29 h f32, w bf16, chunks 5 x all", CDR_F32, CDR_BF16, 33, 17, 29, tokens_5, N(1), 1, 0, saved_targets, 5e-6),
+    BWD("T9 D8 W5 f32 vocabulary one by one", CDR_F32, CDR_F32, 9, 8, 5, vocab_1, N(1), 1, 0, saved_all, 3e-6),
+    BWD("T50 D64 W100 f32 p near 1", CDR_F32, CDR_F32, 50, 64, 100, by_16_64, BY_MAKE, 1, 0, saved_sure, 1e-3),
+    BWD("T50 D64 W100 bf16 p near 1", CDR_BF16, CDR_BF16, 50, 64, 100, by_16_64, BY_MAKE, 1, 0, saved_sure, 4e-3),
+    BWD("T20 D8 W30 f32 no targets", CDR_F32, CDR_F32, 20, 8, 30, by_7_13, N(1), 1, 0, saved_none, 0),
+    BWD("T1 D64 W300 bf16 one token", CDR_BF16, CDR_BF16, 1, 64, 300, by_16_64, N(0.3), 1, 0, saved_all, 4e-3),
+    BWD("T40 D24 W50 f32 dh alone", CDR_F32, CDR_F32, 40, 24, 50, by_7_13, N(0.5), 1, 2, saved_targets, 3e-6),
+    BWD("T40 D24 W50 f32 dw alone", CDR_F32, CDR_F32, 40, 24, 50, by_7_13, N(0.5), 1, 1, saved_targets, 3e-6),
+    { .name = NULL }
+};
