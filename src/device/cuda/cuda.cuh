@@ -37,11 +37,25 @@ static inline cu_mat cu_operand(const cdr_args *a, int i)
     return m;
 }
 
-/* dense F32 scratch as an operand */
-static inline cu_mat cu_scratch(void *p, int64_t rows, int64_t cols)
+/* dense scratch as an operand; dtype F32 or BF16 */
+static inline cu_mat cu_scratch(int dtype, void *p, int64_t rows, int64_t cols)
 {
-    cu_mat m = { p, rows, cols, cols, 1, 0 };
+    cu_mat m = { p, rows, cols, cols, dtype == CDR_F32, 0 };
     return m;
+}
+/* rows from r on */
+static inline cu_mat cu_rows_from(cu_mat m, int64_t r, int64_t n)
+{
+    m.p = (char *)m.p + r * m.pitch * (m.f32 ? 4 : 2);
+    m.rows = n;
+    return m;
+}
+/* C = or += A B as a product for the GEMM: a_t, b_t as in plugin.h */
+static inline cdr_cuda_gemm cu_product(cu_mat a, bool a_t, cu_mat b, bool b_t, cu_mat c, int64_t k)
+{
+    cdr_cuda_gemm g = { a.p, b.p, c.p, c.rows, c.cols, k, a.pitch, b.pitch, c.pitch, a_t, b_t, c.add != 0,
+                        (uint8_t)(a.f32 ? CDR_F32 : CDR_BF16), (uint8_t)(b.f32 ? CDR_F32 : CDR_BF16), (uint8_t)(c.f32 ? CDR_F32 : CDR_BF16) };
+    return g;
 }
 
 static __device__ __forceinline__ float cu_get(const cu_mat &m, int64_t at)
@@ -171,6 +185,8 @@ static __device__ __forceinline__ bool cu_off(const int32_t *pred) { return pred
 
 #define CU_LAUNCH(kernel, grid, block, smem, a, ...) \
     do { kernel<<<(grid), (block), (smem), (cudaStream_t)(a)->lane->stream>>>(__VA_ARGS__); } while (0)
+/* y = round(x), one format to another (gemm.cu): operands of tensor-core products are BF16 */
+void cdr__cuda_cast(const cdr_args *a, cu_mat x, cu_mat y);
 static inline unsigned cu_ceil(int64_t n, int64_t d) { return (unsigned)((n + d - 1) / d); }
 
 #endif

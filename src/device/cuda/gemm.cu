@@ -56,6 +56,22 @@ static __global__ void __launch_bounds__(CU_THREADS) gemm_plain(product g)
         }
 }
 
+static __global__ void __launch_bounds__(CU_THREADS) cast(cu_mat x, cu_mat y, cu_walk w)
+{
+    cu_group g;
+    if (!cu_next(w, &g)) return;
+    float v[8];
+    cu_get8(x, g.row * x.pitch + g.col, g.n, v);
+    cu_put8(y, g.row * y.pitch + g.col, g.n, v);
+}
+
+void cdr__cuda_cast(const cdr_args *a, cu_mat x, cu_mat y)
+{
+    cu_mat m[] = { x, y };
+    cu_walk w = cu_walk_over(m, 2);
+    if (cu_blocks(w) > 0) CU_LAUNCH(cast, cu_blocks(w), CU_THREADS, 0, a, x, y, w);
+}
+
 static cu_mat stored(const void *p, int64_t ld, int dtype, bool add)
 {
     cu_mat m = { (void *)p, 0, 0, ld, dtype == CDR_F32, add };
