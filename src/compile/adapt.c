@@ -17,7 +17,7 @@ static cdr_val state(cdr_pass *p, cdr_graph *g, int32_t i, const char *suffix, c
 cdr_status cdr__adapt(cdr_pass *p)
 {
     cdr_graph *g = p->g[CDR_PROG_STEP];
-    for (int32_t i = 0; i < p->b->n_params; i++) {
+    for (int32_t i = 0; i < p->b->n_params && !p->o->infer_only; i++) {
         cdr_param *q = &p->b->params[i];
         if (q->train == CDR_FROZEN) continue;
         if (q->rule != CDR_RULE_ADAMW)

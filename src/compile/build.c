@@ -50,6 +50,7 @@ static cdr_status declare(cdr_pass *p, cdr_graph *g)
 static cdr_status build_step(cdr_pass *p, cdr_graph *g)
 {
     CDR_TRY(declare(p, g));
+    if (p->o->infer_only) return CDR_OK;
     g->scope = CDR_STEP;
     cdr_graph_list(g, CDR_L_BEGIN);
     p->hyper_8 = input(g, "hyper", CDR_F32, CDR_N_HYPER, 1);

@@ -59,6 +59,7 @@ typedef struct {
     /* machine */
     int device; uint32_t isa; int n_threads;
     int64_t budget_bytes;          /* first tier; 0: none */
+    bool infer_only;               /* no step, no optimizer states: eval and generate alone */
     int micro_split;               /* 0: one segment forward + backward. 1: two segments, for schedules that interleave micro-batches */
     const cdr_turn *turns; int n_turns;   /* with micro_split: the order of (0 forward | 1 backward, mb); NULL: f0 b0 f1 b1 .. */
 } cdr_compile_opts;

@@ -326,6 +326,8 @@ static void classify(diff *d)
 cdr_status cdr__differentiate(cdr_pass *p)
 {
     cdr_graph *g = p->g[CDR_PROG_STEP];
+    for (int q = 0; q < CDR_N_PROGS && p->o->infer_only; q++) if (p->g[q]) cdr__drop_unread(p->g[q]);
+    if (p->o->infer_only) return CDR_OK;
     diff d = { .p = p, .g = g, .n_fwd = g->n_vals, .n_shared = p->b->n_shared };
     size_t n = (size_t)(d.n_shared + d.n_fwd);
     d.needs = cdr_pool_alloc(p->pool, n * sizeof *d.needs);

@@ -161,6 +161,7 @@ static void classify(cdr_graph *g)
 cdr_status cdr__policy(cdr_pass *p)
 {
     cdr_graph *g = p->g[CDR_PROG_STEP];
+    if (p->o->infer_only) return CDR_OK;
     if (p->recompute_layers > 0 || (p->n_shard > 1 && reshard(p))) CDR_TRY(run_policy(p, g));
     cdr__drop_unread(g);
     classify(g);

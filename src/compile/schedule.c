@@ -189,10 +189,12 @@ cdr_status cdr__schedule(cdr_pass *p)
 {
     cdr_bundle *b = p->b;
     cdr_graph *g = p->g[CDR_PROG_STEP];
-    if (p->o->micro_split) split_micro(p, g);
-    make_copies(p, g);
-    step_turns(p, g);
-    for (int q = CDR_PROG_EVAL; q < CDR_N_PROGS; q++) if (p->g[q]) add_turn(p->g[q], 0, 0);
+    if (!p->o->infer_only) {
+        if (p->o->micro_split) split_micro(p, g);
+        make_copies(p, g);
+        step_turns(p, g);
+    }
+    for (int q = CDR_PROG_EVAL; q < CDR_N_PROGS; q++) if (p->g[q] && p->g[q]->n_lists > 0) add_turn(p->g[q], 0, 0);
     b->n_progs = CDR_N_PROGS;
     b->progs = cdr_pool_alloc(p->pool, sizeof *b->progs * CDR_N_PROGS);
     for (int q = 0; q < CDR_N_PROGS; q++) {
@@ -202,7 +204,7 @@ cdr_status cdr__schedule(cdr_pass *p)
     }
     b->progs[CDR_PROG_PROBE] = b->progs[CDR_PROG_STEP];           /* the step, one turn less: what made the value is still there */
     b->progs[CDR_PROG_PROBE].name = "probe";
-    b->progs[CDR_PROG_PROBE].n_turns--;
+    if (!p->o->infer_only) b->progs[CDR_PROG_PROBE].n_turns--;
     if (!p->g[CDR_PROG_GENERATE]) b->progs[CDR_PROG_GENERATE].name = "generate";
     b->hash = hash_bundle(b);
     return CDR_OK;

@@ -94,6 +94,7 @@ static cdr_status snapshot(cdr_pass *p, cdr_graph *g)
 cdr_status cdr__update(cdr_pass *p)
 {
     cdr_graph *g = p->g[CDR_PROG_STEP];
+    if (p->o->infer_only) return CDR_OK;
     g->scope = CDR_STEP;
     g->phase = CDR_P_UPDATE;
     cdr_graph_list(g, CDR_L_FINISH);

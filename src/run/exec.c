@@ -23,6 +23,7 @@ void cdr_exec_set_step(cdr_exec *x, int64_t step)
     cdr_here()->step = step;
 }
 void cdr_exec_profile(cdr_exec *x, bool on) { x->profile = on; }
+void cdr_exec_check_finite(cdr_exec *x, bool on) { x->o.check_finite = on; }
 
 /* ---- open ---- */
 static cdr_status prepare(cdr_exec *x, cdr_prog_id q, cdr_err *err)
@@ -187,7 +188,7 @@ static cdr_status run_call(cdr_exec *x, cdr_prog_id q, int32_t i, int mb, cdr_er
     }
     if (st != CDR_OK) CDR_FAIL_ID(err, st, "device.call", "step %lld: %s (%s) failed", (long long)x->step, p->strings + c->origin, cdr_ops[c->op]->name);
     if (!host && r->event[i] >= 0) CDR_TRY(x->d->ops->record(x->d, c->stream, r->event[i]));
-    if (x->o.check_finite) first_nonfinite(x, q, i, mb);
+    if (x->o.check_finite && x->bad.mb < 0) first_nonfinite(x, q, i, mb);
     return CDR_OK;
 }
 
@@ -236,10 +237,7 @@ static cdr_status run_turn(cdr_exec *x, cdr_prog_id q, int segment, int mb, cdr_
     const cdr_segment *s = &x->b->progs[q].segs[segment];
     if (x->o.random_order && x->d->host_sees) return random_order(x, q, s, mb, err);
     if (!x->d->host_sees && join_streams(x) != CDR_OK) CDR_FAIL_ID(err, CDR_ERANK, "device.event", "step %lld: the device refused an event", (long long)x->step);
-    for (int32_t i = s->first; i < s->first + s->n; i++) {
-        CDR_TRY(run_call(x, q, i, mb, err));
-        if (x->bad.mb >= 0) return CDR_OK;
-    }
+    for (int32_t i = s->first; i < s->first + s->n; i++) CDR_TRY(run_call(x, q, i, mb, err));
     return CDR_OK;
 }
 
@@ -262,9 +260,9 @@ cdr_status cdr_exec_run(cdr_exec *x, cdr_prog_id q, cdr_err *err)
     here->rank = x->o.world ? cdr_comm_rank(x->o.world) : 0;
     x->bad.mb = -1;
     if (x->o.poison) poison(x, q);
-    cdr_alloc_freeze(true);
+    cdr_alloc_freeze(!x->o.check_finite);
     cdr_status st = CDR_OK;
-    for (int32_t t = 0; t < p->n_turns && st == CDR_OK && x->bad.mb < 0; t++) st = run_turn(x, q, p->turns[t].segment, p->turns[t].mb, err);
+    for (int32_t t = 0; t < p->n_turns && st == CDR_OK; t++) st = run_turn(x, q, p->turns[t].segment, p->turns[t].mb, err);
     cdr_alloc_freeze(false);
     return st;
 }

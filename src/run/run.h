@@ -22,7 +22,7 @@ typedef struct {
     const cdr_bundle *bundle; cdr_device *device; cdr_comm *world;   /* borrows all three */
     const cdr_mesh *mesh;
     uint64_t random_order;       /* not 0: the test executor; a random legal order over streams, keyed by this */
-    bool check_finite;           /* after every call: the first non-finite output stops (probe) */
+    bool check_finite;           /* after every call: the first non-finite output is recorded (probe) */
     bool poison;                 /* TURN memory is filled with NaN before each turn's first write (diagnostic, tests) */
 } cdr_exec_opts;
 cdr_status cdr_exec_open(const cdr_exec_opts *o, cdr_exec **x, cdr_err *err);
@@ -40,7 +40,8 @@ size_t cdr_exec_slab_bytes(const cdr_exec *x, int tier);
 /* Fills every parameter by its init rule, keyed by (seed, parameter's stream, global element index). */
 cdr_status cdr_exec_init(cdr_exec *x, uint64_t seed, cdr_err *err);
 void cdr_exec_set_step(cdr_exec *x, int64_t step);                        /* for messages and comm notes */
-/* After check_finite stopped: which call, which output. */
+void cdr_exec_check_finite(cdr_exec *x, bool on);                         /* records the first non-finite output; runs on, as peers wait */
+/* After a run with check_finite: which call, which output. */
 typedef struct { const char *origin, *op, *value; int layer, phase, mb; int64_t row; } cdr_nonfinite;
 bool cdr_exec_nonfinite(const cdr_exec *x, cdr_nonfinite *where);
 

@@ -1,0 +1,337 @@
+/* events.c: banner, step lines, event log. Forms: spec/interface.md, 7.1 to 7.3. */
+#include "train/events.h"
+#include "run/bench.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+int64_t cdr__resident_bytes(void)
+{
+    long pages = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f) return 0;
+    if (fscanf(f, "%ld %ld", &pages, &resident) != 2) resident = 0;
+    fclose(f);
+    return (int64_t)resident * sysconf(_SC_PAGESIZE);
+}
+
+/* ---- records ---- */
+static cdr_jw begin(cdr_events *e, cdr_text *t, const char *type)
+{
+    cdr_jw w = { .t = t };
+    char now[32];
+    cdr_time_rfc3339(now);
+    cdr_jw_begin(&w, NULL, '{');
+    cdr_jw_str(&w, "type", type);
+    cdr_jw_str(&w, "time", now);
+    cdr_jw_str(&w, "run", e->run);
+    return w;
+}
+
+static void end(cdr_events *e, cdr_jw *w)
+{
+    cdr_jw_end(w, '}');
+    cdr_text_append(w->t, "\n", 1);
+    if (e->log) {
+        fwrite(w->t->s, 1, w->t->n, e->log);
+        fflush(e->log);
+    }
+    if (e->json && e->log) {
+        fwrite(w->t->s, 1, w->t->n, stdout);
+        fflush(stdout);
+    }
+    cdr_text_free(w->t);
+}
+
+cdr_status cdr__events_open(cdr_events *e, const cdr_session *s, bool json, bool quiet, cdr_err *err)
+{
+    *e = (cdr_events){ .s = s, .json = json };
+    if (s->rank != 0) return CDR_OK;
+    char path[1200];
+    snprintf(path, sizeof path, "%s/events.jsonl", s->r.output_dir);
+    e->log = fopen(path, "a");
+    if (!e->log) CDR_FAIL_ID(err, CDR_EUSER, "run.output", "output_dir: cannot write %s. Take another --out", path);
+    e->out = quiet || json ? NULL : stdout;
+    uint64_t id[2] = { (uint64_t)cdr_now_ns(), (uint64_t)getpid() };
+    snprintf(e->run, sizeof e->run, "%08x", (unsigned)cdr_hash64(id, sizeof id, 0));
+    e->gemm_peak = cdr_bench_quick_gemm(s->opts.compute, s->device->isa, s->device->n_threads) * s->n_ranks;
+    return CDR_OK;
+}
+
+void cdr__events_close(cdr_events *e)
+{
+    if (e->log) fclose(e->log);
+    e->log = NULL;
+}
+
+static double mib(int64_t bytes) { return (double)bytes / 1048576.0; }
+
+/* bytes of a class in the plan: RUN values, and the step program's own at their peak */
+static int64_t run_class(const cdr_bundle *b, int cls)
+{
+    int64_t sum = 0;
+    for (int32_t v = 0; v < b->n_shared; v++)
+        if (b->shared[v].cls == cls && b->shared[v].alias == CDR_NONE) sum += b->shared[v].stride * b->shared[v].n_inst;
+    return sum;
+}
+
+static void banner_lines(cdr_events *e, const char *how)
+{
+    const cdr_session *s = e->s;
+    const cdr_data_stat *d = cdr_data_stats(s->data);
+    const cdr_bundle *b = &s->bundle;
+    char n1[32], n2[32], n3[32], n4[32];
+    fprintf(e->out, "cadre %s  train %s -> %s (%s, run %s)\n", CDR_VERSION, s->r.name, s->r.output_dir, how, e->run);
+    fprintf(e->out, "model     %s, random weights\n", cdr_model_summary(s->model, s->pool));
+    cdr_format_count(n1, d->train_bytes);
+    cdr_format_count(n2, d->eval_bytes);
+    cdr_format_count(n3, s->r.train.global_batch_tokens);
+    cdr_format_count(n4, s->r.train.micro_batch_tokens);
+    fprintf(e->out, "data      %s: %s bytes to train, %s held out; %s tokens a step = %lld micro-batch%s x %s x %d rank%s\n",
+            s->r.data.train.n == 1 ? s->r.data.train.s[0].name : "mixture", n1, n2, n3, (long long)s->r.ranks.n_micro,
+            s->r.ranks.n_micro == 1 ? "" : "es", n4, s->n_ranks, s->n_ranks == 1 ? "" : "s");
+    fprintf(e->out, "machine   %d thread%s a rank, %s, %s; GEMM ceiling %.0f GFLOP/s %s (measured); transport %s; reduce %s\n", s->device->n_threads,
+            s->device->n_threads == 1 ? "" : "s", s->device->kind == CDR_DEV_CPU ? "cpu" : s->device->name, cdr_isa_name(s->device->isa),
+            e->gemm_peak * 1e-9, cdr_dtype_row(s->opts.compute)->name, cdr_comm_transport(s->world),
+            s->r.train.reduce == CDR_REDUCE_TREE ? "tree" : "free");
+    int64_t total = b->run_bytes[0] + b->exec_bytes[0];
+    fprintf(e->out, "memory    %.1f MiB planned (%.3f x its lower bound): weights %.1f, optimizer %.1f, step %.1f\n", mib(total),
+            (double)total / (double)CDR_MAX(b->lower_bound[0], 1), mib(run_class(b, CDR_C_WEIGHT)), mib(run_class(b, CDR_C_OPTIM)), mib(b->exec_bytes[0]));
+    for (int i = 0; i < s->r.n_notes; i++) fprintf(e->out, "note      %s\n", s->r.notes[i]);
+    fflush(e->out);
+}
+
+void cdr__events_banner(cdr_events *e, const char *how)
+{
+    const cdr_session *s = e->s;
+    if (!e->log) return;
+    if (e->out) banner_lines(e, how);
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "run");
+    cdr_jw_str(&w, "cadre", CDR_VERSION);
+    cdr_jw_str(&w, "command", "train");
+    cdr_jw_str(&w, "name", s->r.name);
+    cdr_jw_int(&w, "seed", s->r.seed);
+    cdr_jw_u64hex(&w, "recipe_hash", cdr_recipe_hash(&s->r));
+    cdr_jw_u64hex(&w, "program_hash", s->bundle.hash);
+    cdr_jw_str(&w, "reduce", s->r.train.reduce == CDR_REDUCE_TREE ? "tree" : "free");
+    cdr_jw_int(&w, "ranks", s->n_ranks);
+    cdr_jw_begin(&w, "mesh", '{');
+    cdr_jw_int(&w, "replicate", s->mesh.size[0]);
+    cdr_jw_int(&w, "shard", s->mesh.size[1]);
+    cdr_jw_int(&w, "context", 1);
+    cdr_jw_int(&w, "expert", 1);
+    cdr_jw_int(&w, "efsdp", s->mesh.size[1]);
+    cdr_jw_end(&w, '}');
+    cdr_jw_str(&w, "transport", cdr_comm_transport(s->world));
+    cdr_jw_str(&w, "launcher", cdr_comm_source(s->world));
+    cdr_jw_int(&w, "pid", getpid());
+    cdr_jw_begin(&w, "machine", '{');
+    cdr_jw_str(&w, "name", s->machine.name);
+    cdr_jw_int(&w, "devices", s->n_ranks);
+    cdr_jw_real(&w, "gemm_peak", e->gemm_peak);
+    cdr_jw_bool(&w, "quick", true);
+    cdr_jw_end(&w, '}');
+    cdr_jw_begin(&w, "model", '{');
+    cdr_jw_str(&w, "name", s->info->name);
+    cdr_jw_u64hex(&w, "description_hash", s->info->hash);
+    cdr_jw_begin(&w, "parameters", '{');
+    cdr_jw_int(&w, "text", s->info->n_params);
+    cdr_jw_int(&w, "total", s->info->n_params);
+    cdr_jw_int(&w, "active", s->info->n_active);
+    cdr_jw_int(&w, "trained", s->info->n_params);
+    cdr_jw_end(&w, '}');
+    cdr_jw_begin(&w, "layers", '{');
+    for (int i = 0; i < s->info->n_kinds; i++) cdr_jw_int(&w, s->info->kind[i].kind, s->info->kind[i].n);
+    cdr_jw_end(&w, '}');
+    cdr_jw_end(&w, '}');
+    cdr_jw_begin(&w, "flops_per_token", '{');
+    cdr_jw_real(&w, "useful", cdr__flops_per_token(s));
+    cdr_jw_end(&w, '}');
+    end(e, &w);
+}
+
+void cdr__events_resume(cdr_events *e, const cdr_restored *r, const cdr_recipe_diff *d)
+{
+    if (!e->log) return;
+    if (e->out) {
+        fprintf(e->out, "resume    from %s, written by %d rank%s%s", r->path, r->from_ranks, r->from_ranks == 1 ? "" : "s",
+                d->n == 0 ? "" : d->bit_equal ? "; changed, same bits:" : "; changed, not bit-equal from here on:");
+        for (int i = 0; i < d->n; i++)
+            fprintf(e->out, " %s %s -> %s", cdr_recipe_schema(NULL)[d->c[i].row].key, d->c[i].old_value, d->c[i].new_value);
+        fprintf(e->out, "\n");
+    }
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "resume");
+    cdr_jw_int(&w, "step", r->step);
+    cdr_jw_str(&w, "path", r->path);
+    cdr_jw_int(&w, "from_ranks", r->from_ranks);
+    cdr_jw_int(&w, "to_ranks", e->s->n_ranks);
+    cdr_jw_bool(&w, "bit_equal", d->bit_equal);
+    cdr_jw_begin(&w, "changed", '[');
+    for (int i = 0; i < d->n; i++) {
+        const cdr_key *k = &cdr_recipe_schema(NULL)[d->c[i].row];
+        char cls[2] = { k->resume, 0 };
+        cdr_jw_begin(&w, NULL, '{');
+        cdr_jw_str(&w, "key", k->key);
+        cdr_jw_str(&w, "class", cls);
+        cdr_jw_str(&w, "old", d->c[i].old_value);
+        cdr_jw_str(&w, "new", d->c[i].new_value);
+        cdr_jw_end(&w, '}');
+    }
+    cdr_jw_end(&w, ']');
+    end(e, &w);
+}
+
+static void short_count(char out[16], double x)
+{
+    if (x >= 1e6) snprintf(out, 16, "%.2fM", x * 1e-6);
+    else if (x >= 1e3) snprintf(out, 16, "%.1fk", x * 1e-3);
+    else snprintf(out, 16, "%.0f", x);
+}
+
+static void short_time(char out[24], double s)
+{
+    if (s >= 5400) snprintf(out, 24, "%dh%02dm", (int)(s / 3600), (int)(s / 60) % 60);
+    else if (s >= 60) snprintf(out, 24, "%dm%02ds", (int)(s / 60), (int)s % 60);
+    else snprintf(out, 24, "%.0fs", s);
+}
+
+void cdr__events_step(cdr_events *e, const cdr_step_record *r)
+{
+    const cdr_session *s = e->s;
+    if (!e->log) return;
+    double rate = (double)s->r.train.global_batch_tokens / CDR_MAX(r->step_s, 1e-9);
+    double useful = (double)r->step_trained * cdr__flops_per_token(s) / CDR_MAX(r->step_s, 1e-9);
+    double share = e->gemm_peak > 0 ? useful / e->gemm_peak : 0;
+    int64_t planned = (int64_t)cdr_exec_slab_bytes(s->exec, 0), resident = cdr__resident_bytes();
+    if (e->out) {
+        char tok[16], eta[24];
+        short_count(tok, rate);
+        short_time(eta, r->eta_s);
+        fprintf(e->out, "step  %*lld/%lld  loss %.4f  gnorm %.3f  lr %.2e  %s tok/s  gemm %.0f%%  mem %.0f/%.0f MiB  eta %s", 5, (long long)r->step,
+                (long long)r->steps, r->loss, r->grad_norm, r->lr, tok, 100 * share, mib(planned), mib(resident), eta);
+        if (r->data_s > 0.01 * r->step_s) fprintf(e->out, "  wait %.0f%%", 100 * r->data_s / r->step_s);
+        fprintf(e->out, "%s\n", r->skipped ? "  skipped" : "");
+        fflush(e->out);
+    }
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "step");
+    cdr_jw_int(&w, "step", r->step);
+    cdr_jw_real(&w, "loss", r->loss);
+    cdr_jw_real(&w, "loss_total", r->loss);
+    cdr_jw_real(&w, "grad_norm", r->grad_norm);
+    cdr_jw_real(&w, "lr", r->lr);
+    cdr_jw_int(&w, "tokens", r->tokens);
+    cdr_jw_int(&w, "trained_tokens", r->step_trained);
+    cdr_jw_real(&w, "epoch", r->epoch);
+    cdr_jw_int(&w, "skipped", r->skipped);
+    cdr_jw_real(&w, "step_s", r->step_s);
+    cdr_jw_real(&w, "data_wait_s", r->data_s);
+    cdr_jw_real(&w, "eta_s", r->eta_s);
+    cdr_jw_real(&w, "tokens_per_s", rate);
+    cdr_jw_real(&w, "tokens_per_s_device", rate / s->n_ranks);
+    cdr_jw_real(&w, "gemm_useful", share);
+    cdr_jw_null(&w, "mfu");
+    cdr_jw_null(&w, "hfu");
+    cdr_jw_int(&w, "mem_planned_bytes", planned);
+    cdr_jw_int(&w, "mem_resident_bytes", resident);
+    end(e, &w);
+}
+
+void cdr__events_eval(cdr_events *e, int64_t step, int64_t steps, const cdr_eval_sum *sum)
+{
+    if (!e->log) return;
+    char n[32];
+    cdr_format_count(n, sum->tokens);
+    if (e->out) {
+        fprintf(e->out, "eval  %*lld/%lld  loss %.4f  %.3f bits/byte  %s tokens  %.1f s\n", 5, (long long)step, (long long)steps, sum->loss,
+                sum->bits_per_byte, n, sum->seconds);
+        fflush(e->out);
+    }
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "eval");
+    cdr_jw_int(&w, "step", step);
+    cdr_jw_real(&w, "loss", sum->loss);
+    cdr_jw_real(&w, "perplexity", sum->perplexity);
+    cdr_jw_real(&w, "bits_per_byte", sum->bits_per_byte);
+    cdr_jw_int(&w, "tokens", sum->tokens);
+    end(e, &w);
+}
+
+void cdr__events_sample(cdr_events *e, int64_t step, const char *prompt, const char *text, int64_t n, uint64_t seed)
+{
+    if (!e->log) return;
+    if (e->out) {
+        fprintf(e->out, "sample  step %lld:  %s%s\n", (long long)step, prompt, text);
+        fflush(e->out);
+    }
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "sample");
+    cdr_jw_int(&w, "step", step);
+    cdr_jw_str(&w, "prompt", prompt);
+    cdr_jw_str(&w, "text", text);
+    cdr_jw_int(&w, "tokens", n);
+    cdr_jw_int(&w, "seed", (int64_t)seed);
+    end(e, &w);
+}
+
+void cdr__events_saved(cdr_events *e, int64_t step, int64_t bytes, double seconds, const char *reason)
+{
+    if (!e->log) return;
+    char dir[1200];
+    cdr_ckpt_path(dir, sizeof dir, e->s->r.output_dir, step);
+    if (e->out) {
+        fprintf(e->out, "saved  step %lld -> checkpoints/step-%09lld (%.1f MB in %.2f s, step delayed %.2f s)\n", (long long)step, (long long)step,
+                (double)bytes * 1e-6, seconds, seconds);
+        fflush(e->out);
+    }
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "checkpoint");
+    cdr_jw_int(&w, "step", step);
+    cdr_jw_str(&w, "path", dir);
+    cdr_jw_int(&w, "bytes", bytes);
+    cdr_jw_real(&w, "write_s", seconds);
+    cdr_jw_real(&w, "delay_s", seconds);
+    cdr_jw_str(&w, "reason", reason);
+    int64_t kept[64];
+    int n = cdr_ckpt_list(e->s->r.output_dir, kept, CDR_COUNT(kept));
+    cdr_jw_begin(&w, "kept", '[');
+    for (int i = 0; i < CDR_MIN(n, CDR_COUNT(kept)); i++) cdr_jw_int(&w, NULL, kept[i]);
+    cdr_jw_end(&w, ']');
+    end(e, &w);
+}
+
+void cdr__events_signal(cdr_events *e, const char *name, const char *action)
+{
+    if (!e->log) return;
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "signal");
+    cdr_jw_str(&w, "name", name);
+    cdr_jw_str(&w, "action", action);
+    end(e, &w);
+}
+
+void cdr__events_error(cdr_events *e, const cdr_err *err)
+{
+    if (!e->log) return;
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "error");
+    cdr_jw_str(&w, "id", err->id);
+    cdr_jw_str(&w, "message", err->text);
+    cdr_jw_int(&w, "rank", e->s->rank);
+    end(e, &w);
+}
+
+void cdr__events_end(cdr_events *e, const char *status, int code, int64_t step, int64_t tokens, double wall_s, double best_eval)
+{
+    if (!e->log) return;
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "end");
+    cdr_jw_str(&w, "status", status);
+    cdr_jw_int(&w, "exit_code", code);
+    cdr_jw_int(&w, "step", step);
+    cdr_jw_int(&w, "tokens", tokens);
+    cdr_jw_real(&w, "wall_s", wall_s);
+    cdr_jw_real(&w, "best_eval", best_eval);
+    end(e, &w);
+}

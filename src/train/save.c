@@ -1,0 +1,179 @@
+/* save.c: a session's parameters and optimizer states to and from layout-free checkpoints. Each row is handed over by
+ * exactly one rank: sharded parameters by the shards of replica 0, whole ones by the shard (index mod n). */
+#include "train/session.h"
+
+static const char *const class_name[] = { "weight", "master", "m", "v" };
+
+static void values_of(const cdr_param *q, cdr_val v[4])
+{
+    v[0] = q->shard;
+    v[1] = q->master == q->shard ? CDR_NONE : q->master;
+    v[2] = q->m;
+    v[3] = q->v;
+}
+
+/* rows of parameter q that this rank holds; whole: all */
+static void rows_of(const cdr_session *s, const cdr_param *q, int64_t *first, int64_t *n)
+{
+    int64_t R = q->global.n[0], r = s->mesh.rank[CDR_AXIS_SHARD], size = s->mesh.size[CDR_AXIS_SHARD];
+    bool split = q->split[0] == CDR_AXIS_SHARD;
+    *first = split ? r * R / size : 0;
+    *n = split ? (r + 1) * R / size - *first : R;
+}
+
+static int64_t collect(cdr_session *s, cdr_ckpt_piece *piece, cdr_pool *pool)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < s->bundle.n_params; i++) {
+        const cdr_param *q = &s->bundle.params[i];
+        bool split = q->split[0] == CDR_AXIS_SHARD;
+        if (q->train == CDR_FROZEN || (!split && i % s->mesh.size[CDR_AXIS_SHARD] != s->mesh.rank[CDR_AXIS_SHARD])) continue;
+        int64_t first, rows;
+        rows_of(s, q, &first, &rows);
+        cdr_val v[4];
+        values_of(q, v);
+        for (int k = 0; k < 4; k++) {
+            if (v[k] == CDR_NONE) continue;
+            const cdr_type *t = &s->bundle.shared[v[k]].t;
+            size_t bytes = cdr_type_bytes(t);
+            const void *data;
+            if (s->device->host_sees) data = cdr_exec_ptr(s->exec, CDR_PROG_STEP, v[k], 0);
+            else {
+                void *copy = cdr_pool_alloc(pool, bytes);
+                cdr_exec_get_run(s->exec, v[k], copy, bytes);
+                data = copy;
+            }
+            cdr_ckpt_piece p = { .name = q->name, .cls = class_name[k], .dtype = t->dtype, .n_dim = q->global.n_dim, .first_row = first,
+                                 .n_rows = rows, .data = data };
+            memcpy(p.n, q->global.n, sizeof p.n);
+            if (rows > 0) piece[n++] = p;
+        }
+    }
+    return n;
+}
+
+static cdr_status lost(cdr_session *s, cdr_status st, cdr_err *err)
+{
+    if (st == CDR_ERANK && err->status == CDR_OK) cdr_comm_lost(s->world, err);
+    return st;
+}
+
+/* Every writer's table to every rank (rank 0 needs them): lengths, then bytes. A rank that failed sends length -1. */
+static cdr_status share_parts(cdr_session *s, int n_writers, const cdr_text *mine, cdr_status written, const char **parts, cdr_pool *pool, cdr_err *err)
+{
+    cdr_status st = written;
+    for (int w = 0; w < n_writers; w++) {
+        int64_t n = s->rank == w ? (written == CDR_OK ? (int64_t)mine->n : -1) : 0;
+        CDR_TRY(lost(s, cdr_comm_broadcast(s->world, &n, sizeof n, w), err));
+        if (n < 0) {
+            if (st == CDR_OK) st = cdr_fail(err, CDR_ERANK, "checkpoint.write", "rank %d could not write its part of the checkpoint", w);
+            continue;
+        }
+        char *text = cdr_pool_alloc(pool, (size_t)n + 1);
+        if (s->rank == w) memcpy(text, mine->s, (size_t)n);
+        CDR_TRY(lost(s, cdr_comm_broadcast(s->world, text, (size_t)n, w), err));
+        parts[w] = text;
+    }
+    return st;
+}
+
+static char *state_text(cdr_session *s, int64_t step, int64_t tokens, int64_t trained, double best_eval, cdr_pool *pool)
+{
+    cdr_text t = { 0 };
+    cdr_jw w = { .t = &t };
+    int64_t n_shards = s->r.train.global_batch_tokens / s->r.train.micro_batch_tokens;
+    cdr_jw_begin(&w, NULL, '{');
+    cdr_jw_int(&w, "step", step);
+    cdr_jw_int(&w, "tokens", tokens);
+    cdr_jw_int(&w, "trained_tokens", trained);
+    cdr_jw_real(&w, "epoch", cdr_data_epoch(s->data, step, n_shards));
+    cdr_jw_int(&w, "seed", s->r.seed);
+    cdr_data_state(s->data, &w, step, n_shards);
+    cdr_jw_real(&w, "best_eval", best_eval);
+    cdr_jw_end(&w, '}');
+    char *out = cdr_pool_strdup(pool, t.s);
+    cdr_text_free(&t);
+    return out;
+}
+
+cdr_status cdr__save(cdr_session *s, int64_t step, int64_t tokens, int64_t trained, double best_eval, int64_t *bytes, cdr_err *err)
+{
+    cdr_pool *pool = cdr_pool_new();
+    int n_writers = s->mesh.size[CDR_AXIS_SHARD];
+    cdr_text part = { 0 };
+    cdr_status st = CDR_OK;
+    if (s->mesh.rank[CDR_AXIS_REPLICATE] == 0) {
+        cdr_ckpt_piece *piece = cdr_pool_alloc(pool, sizeof *piece * (size_t)(4 * s->bundle.n_params + 1));
+        int64_t n = collect(s, piece, pool);
+        st = cdr_ckpt_write_part(s->r.output_dir, step, s->mesh.rank[CDR_AXIS_SHARD], n_writers, piece, n, &part, err);
+    }
+    const char **parts = cdr_pool_alloc(pool, sizeof *parts * (size_t)n_writers);
+    st = share_parts(s, n_writers, &part, st, parts, pool, err);
+    cdr_text_free(&part);
+    int64_t done[2] = { st, 0 };
+    if (s->rank == 0 && st == CDR_OK) {
+        char mesh[128];
+        snprintf(mesh, sizeof mesh, "{\"replicate\":%d,\"shard\":%d,\"context\":1,\"expert\":1,\"efsdp\":1}", s->mesh.size[0], s->mesh.size[1]);
+        cdr_ckpt_meta meta = { .step = step, .n_ranks = n_writers, .recipe_hash = cdr_recipe_hash(&s->r), .description_hash = s->info->hash,
+                               .mesh_json = mesh, .state_json = state_text(s, step, tokens, trained, best_eval, pool),
+                               .recipe_yaml = cdr_recipe_yaml(&s->r, pool) };
+        st = cdr_ckpt_finish(s->r.output_dir, &meta, parts, n_writers, &done[1], err);
+        if (st == CDR_OK) st = cdr_ckpt_prune(s->r.output_dir, s->r.checkpoint.keep == CDR_ALL ? 0 : (int)s->r.checkpoint.keep, err);
+        done[0] = st;
+    }
+    cdr_pool_free(pool);
+    if (st == CDR_ERANK) return st;
+    CDR_TRY(lost(s, cdr_comm_broadcast(s->world, done, sizeof done, 0), err));
+    if (done[0] != CDR_OK && st == CDR_OK) st = cdr_fail(err, (cdr_status)done[0], "checkpoint.write", "rank 0 could not complete the checkpoint");
+    *bytes = done[1];
+    return st;
+}
+
+cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, bool states, cdr_restored *out, cdr_err *err)
+{
+    if (cdr_ckpt_description_hash(ck) != s->info->hash)
+        CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-model", "%s: was written by another model description (%016llx) than %s (%016llx). Take its own recipe, "
+                    "or another output_dir", cdr_ckpt_dir(ck), (unsigned long long)cdr_ckpt_description_hash(ck), s->info->name,
+                    (unsigned long long)s->info->hash);
+    for (int32_t i = 0; i < s->bundle.n_params; i++) {
+        const cdr_param *q = &s->bundle.params[i];
+        int64_t first, rows;
+        rows_of(s, q, &first, &rows);
+        cdr_val v[4];
+        values_of(q, v);
+        for (int k = 0; k < (states ? 4 : 1); k++) {
+            if (v[k] == CDR_NONE) continue;
+            const cdr_type *t = &s->bundle.shared[v[k]].t;
+            size_t bytes = cdr_type_bytes(t);
+            const cdr_ckpt_tensor *have = cdr_ckpt_find(ck, q->name, class_name[k]);
+            int dtype = !states && have ? have->dtype : t->dtype;
+            char *raw = cdr_alloc(CDR_MAX(bytes, (size_t)cdr_dtype_bytes(dtype, cdr_type_elems(t)))), *cast = NULL;
+            memset(raw, 0, bytes);
+            cdr_status st = rows > 0 ? cdr_ckpt_read(ck, q->name, class_name[k], dtype, first, rows, raw, err) : CDR_OK;
+            if (st == CDR_OK && dtype != t->dtype) {      /* weights for another precision than they were trained in */
+                int64_t n = cdr_type_elems(t);
+                float *wide = cdr_alloc(sizeof *wide * (size_t)n);
+                cast = cdr_alloc(bytes);
+                cdr_to_f32(dtype, raw, wide, n);
+                cdr_from_f32(t->dtype, wide, cast, n);
+                cdr_free(wide);
+            }
+            if (st == CDR_OK) cdr_exec_put_run(s->exec, v[k], cast ? cast : raw, bytes);
+            cdr_free(raw);
+            cdr_free(cast);
+            CDR_TRY(st);
+        }
+    }
+    const cdr_json *state;
+    const char *text = cdr_ckpt_state(ck);
+    CDR_TRY(cdr_json_parse(s->pool, text, strlen(text), "state.json", &state, err));
+    out->step = cdr_ckpt_step(ck);
+    out->tokens = cdr_json_int(cdr_json_get(state, "tokens"), 0);
+    out->trained = cdr_json_int(cdr_json_get(state, "trained_tokens"), 0);
+    out->best_eval = cdr_json_real(cdr_json_get(state, "best_eval"), 0);
+    out->from_ranks = cdr_ckpt_ranks(ck);
+    snprintf(out->path, sizeof out->path, "%s", cdr_ckpt_dir(ck));
+    if (!states || !s->data) return CDR_OK;
+    int64_t n_shards = s->r.train.global_batch_tokens / s->r.train.micro_batch_tokens;
+    return cdr_data_check_state(s->data, cdr_json_get(state, "data"), out->step, n_shards, err);
+}

@@ -1,0 +1,193 @@
+/* session.c: from a recipe to an open executor. */
+#include "train/session.h"
+#include <stdlib.h>
+
+cdr_status cdr__session_recipe(cdr_session *s, const char *recipe, const cdr_common *c, cdr_err *err)
+{
+    memset(s, 0, sizeof *s);
+    s->pool = cdr_pool_new();
+    cdr_log_set_level(c->quiet ? CDR_LOG_ERROR : c->verbose ? CDR_LOG_DEBUG : CDR_LOG_INFO);
+    CDR_TRY(cdr_recipe_load(recipe, c, s->pool, &s->r, err));
+    return cdr__session_model(s, err);
+}
+
+cdr_status cdr__session_model(cdr_session *s, cdr_err *err)
+{
+    cdr_model_spec spec = { .path = s->r.model.path, .sizes = &s->r.model.sizes, .layers = s->r.model.layers };
+    CDR_TRY(cdr_model_load(&spec, s->pool, &s->model, err));
+    s->info = cdr_model_get_info(s->model);
+    s->builder = cdr_model_builder(s->model);
+    CDR_TRY(cdr_machine_load(s->r.machine.file, s->pool, &s->machine, err));
+    const char *type = strcmp(s->r.data.tokenizer, "model") == 0 ? s->info->tokenizer : s->r.data.tokenizer;
+    CDR_TRY(cdr_tokenizer_open(type, &s->tok, err));
+    if (cdr_tokenizer_vocab(s->tok) != s->info->vocab)
+        CDR_FAIL_ID(err, CDR_EDATA, "tokenizer.vocab-mismatch", "data.tokenizer: %s has %d tokens, the model has %lld; ids would not match. "
+                    "Take the model's own tokenizer (data.tokenizer=model)", type, cdr_tokenizer_vocab(s->tok), (long long)s->info->vocab);
+    return CDR_OK;
+}
+
+void cdr__session_mesh(cdr_session *s, int rank, int n_ranks)
+{
+    s->rank = rank;
+    s->n_ranks = n_ranks;
+    int shard = (int)s->r.parallel.shard;
+    s->mesh = (cdr_mesh){ .size = { (int)s->r.parallel.replicate, shard, 1 }, .rank = { rank / shard, rank % shard, 0 }, .world = n_ranks,
+                          .world_rank = rank };
+}
+
+cdr_status cdr__session_ranks(cdr_session *s, cdr_err *err)
+{
+    static const char *const transport[] = { "auto", "single", "shm", "mpi", "nccl" };
+    cdr_comm_spec spec = { transport[s->r.parallel.transport], s->r.parallel.timeout };
+    CDR_TRY(cdr_comm_open(&spec, &s->world, err));
+    int n = cdr_comm_size(s->world);
+    if (s->r.machine.devices != CDR_AUTO && s->r.machine.devices != n)
+        CDR_FAIL_ID(err, CDR_EUSER, "machine.devices", "machine.devices: %lld, but %d ranks are running. Start with cadre launch -n %lld, or leave "
+                    "machine.devices away", (long long)s->r.machine.devices, n, (long long)s->r.machine.devices);
+    CDR_TRY(cdr_recipe_resolve_ranks(&s->r, n, err));
+    cdr__session_mesh(s, cdr_comm_rank(s->world), n);
+    return CDR_OK;
+}
+
+static const char *format_word(int format)
+{
+    static const char *const word[] = { "auto", "text", "messages", "sharegpt", "alpaca", "completion", "tokens" };
+    return word[format];
+}
+
+static cdr_data_source *sources(cdr_session *s, const cdr_sources *in)
+{
+    cdr_data_source *out = cdr_pool_alloc(s->pool, sizeof *out * (size_t)CDR_MAX(in->n, 1));
+    for (int i = 0; i < in->n; i++) {
+        int f = in->s[i].format == CDR_FORMAT_AUTO ? s->r.data.format : in->s[i].format;
+        out[i] = (cdr_data_source){ in->s[i].path, format_word(f), in->s[i].weight, in->s[i].max_samples < 0 ? 0 : in->s[i].max_samples };
+    }
+    return out;
+}
+
+cdr_status cdr__session_data(cdr_session *s, cdr_err *err)
+{
+    const cdr_recipe *r = &s->r;
+    cdr_data_opts o = { .train = sources(s, &r->data.train), .n_train = r->data.train.n, .eval = sources(s, &r->data.eval),
+                        .n_eval = r->data.eval.none ? 0 : r->data.eval.n, .eval_fraction = r->data.eval_fraction, .tokenizer = s->tok,
+                        .seed = (uint64_t)r->seed, .sequence_length = r->train.sequence_length, .micro_batch_tokens = r->train.micro_batch_tokens,
+                        .max_docs = r->data.max_docs < 0 ? 0 : r->data.max_docs, .pack_window = r->data.pack_window, .no_pack = !r->data.pack,
+                        .no_shuffle = !r->data.shuffle, .long_samples = (cdr_long_samples)r->data.long_samples, .eval_tokens = 0 };
+    CDR_TRY(cdr_data_open(&o, &s->data, err));
+    int64_t n_shards = s->r.train.global_batch_tokens / s->r.train.micro_batch_tokens;
+    int64_t epochs = s->r.train.epochs > 0 ? cdr_data_steps(s->data, s->r.train.epochs, n_shards) : 0;
+    return cdr_recipe_resolve_steps(&s->r, epochs, err);
+}
+
+cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_threads, cdr_err *err)
+{
+    const cdr_recipe *r = &s->r;
+    cdr_compile_opts o = cdr_compile_defaults();
+    bool bf16 = device == CDR_DEV_CUDA || (isa & CDR_ISA_AVX512_BF16);
+    o.T = r->train.micro_batch_tokens;
+    o.gen_T = 16;
+    o.gen_S = CDR_MAX((int64_t)64, r->train.sequence_length);
+    o.n_micro = (int)r->ranks.n_micro;
+    o.mesh = s->mesh;
+    o.compute = r->precision.compute == CDR_PREC_AUTO ? (bf16 ? CDR_BF16 : CDR_F32) : r->precision.compute == CDR_PREC_BF16 ? CDR_BF16 : CDR_F32;
+    o.params = o.compute;
+    if (r->precision.params != CDR_PREC_AUTO && (r->precision.params == CDR_PREC_BF16) != (o.compute == CDR_BF16))
+        CDR_FAIL_ID(err, CDR_EUSER, "precision.params", "precision.params: differs from precision.compute, which this version does not do. Set both alike, "
+                    "or leave precision.params=auto");
+    o.loss_chunk_tokens = r->memory.loss_chunk_tokens == CDR_ALL ? 0 : r->memory.loss_chunk_tokens < 0 ? 1024 : r->memory.loss_chunk_tokens;
+    o.loss_chunk_vocab = r->memory.loss_chunk_vocab == CDR_ALL ? 0 : r->memory.loss_chunk_vocab < 0 ? 8192 : r->memory.loss_chunk_vocab;
+    o.policy = (cdr_policy_kind)r->memory.policy;
+    o.reshard = (cdr_reshard)r->parallel.reshard_after_forward;
+    o.prefetch = (int)r->parallel.prefetch;
+    o.order = r->train.reduce == CDR_REDUCE_TREE ? CDR_ORDER_TREE : CDR_ORDER_FREE;
+    o.weight_decay = r->optimizer.weight_decay;
+    o.beta1 = r->optimizer.beta1;
+    o.beta2 = r->optimizer.beta2;
+    o.eps = r->optimizer.eps;
+    o.max_grad_norm = r->optimizer.max_grad_norm;
+    o.device = device;
+    o.isa = isa;
+    o.n_threads = n_threads;
+    if (r->memory.device_limit > 0) o.budget_bytes = r->memory.device_limit;
+    else if (s->machine.n_tiers > 0 && s->machine.tier[0].bytes > 0)
+        o.budget_bytes = (s->machine.tier[0].bytes - s->machine.tier[0].reserve) / (s->machine.tier[0].per_node ? CDR_MAX(s->n_ranks, 1) : 1);
+    s->opts = o;
+    return CDR_OK;
+}
+
+/* Which device the recipe means, what it can do, threads of a rank. */
+static cdr_status choose_device(cdr_session *s, int *kind, cdr_err *err)
+{
+    *kind = s->r.machine.device == CDR_USE_CUDA ? CDR_DEV_CUDA : CDR_DEV_CPU;
+    int cores = cdr_cpu_cores();
+    int n_threads = s->r.machine.threads > 0 ? (int)s->r.machine.threads : CDR_MAX(1, cores / CDR_MAX(1, s->n_ranks));
+    const char *omp = getenv("OMP_NUM_THREADS");
+    if (s->r.machine.threads <= 0 && omp && atoi(omp) > 0) n_threads = atoi(omp);
+    return cdr_device_open(*kind, s->rank, n_threads, &s->device, err);
+}
+
+cdr_status cdr__session_compile(cdr_session *s, cdr_err *err)
+{
+    int kind;
+    CDR_TRY(choose_device(s, &kind, err));
+    CDR_TRY(cdr__session_opts(s, kind, s->device->isa, s->device->n_threads, err));
+    if (kind == CDR_DEV_CUDA && s->r.memory.device_limit <= 0) s->opts.budget_bytes = 0;
+    int64_t t0 = cdr_now_ns();
+    CDR_TRY(cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err));
+    s->compile_s = (double)(cdr_now_ns() - t0) * 1e-9;
+    int64_t need = s->bundle.run_bytes[0] + s->bundle.exec_bytes[0];
+    if (s->opts.budget_bytes > 0 && need > s->opts.budget_bytes)
+        CDR_FAIL_ID(err, CDR_EUSER, "plan.does-not-fit", "%s: each of %d ranks needs %lld bytes, has %lld: short by %lld with every layer recomputed. "
+                    "Lower train.micro_batch_tokens or raise parallel.shard", s->bundle.tiers[0].name, s->n_ranks, (long long)need,
+                    (long long)s->opts.budget_bytes, (long long)(need - s->opts.budget_bytes));
+    return CDR_OK;
+}
+
+/* Ranks that compiled another program must not meet in a collective. */
+static cdr_status same_program(cdr_session *s, cdr_err *err)
+{
+    if (s->n_ranks == 1) return CDR_OK;
+    uint64_t mine[2] = { s->bundle.hash, cdr_recipe_hash(&s->r) };
+    uint64_t *all = cdr_pool_alloc(s->pool, sizeof mine * (size_t)s->n_ranks);
+    cdr_status st = cdr_comm_all_gather(s->world, mine, all, sizeof mine);
+    if (st != CDR_OK) {
+        cdr_comm_lost(s->world, err);
+        return st;
+    }
+    for (int r = 0; r < s->n_ranks; r++)
+        if (memcmp(all + 2 * r, all, sizeof mine) != 0)
+            CDR_FAIL_ID(err, CDR_ENUMERIC, "comm.program-differs", "rank %d compiled another program than rank 0 (%016llx, %016llx); the ranks see "
+                        "different recipes or machines. Start all from the same files", r, (unsigned long long)all[2 * r], (unsigned long long)all[0]);
+    return CDR_OK;
+}
+
+cdr_status cdr__session_device(cdr_session *s, cdr_err *err)
+{
+    CDR_TRY(same_program(s, err));
+    cdr_exec_opts o = { .bundle = &s->bundle, .device = s->device, .world = s->world, .mesh = &s->mesh };
+    CDR_TRY(cdr_exec_open(&o, &s->exec, err));
+    s->T = s->opts.T;
+    size_t n = sizeof *s->tokens * (size_t)CDR_MAX(s->T, s->opts.gen_T);
+    s->tokens = cdr_pool_alloc(s->pool, n);
+    s->targets = cdr_pool_alloc(s->pool, n);
+    s->start = cdr_pool_alloc(s->pool, n);
+    s->pos = cdr_pool_alloc(s->pool, n);
+    return CDR_OK;
+}
+
+void cdr__session_close(cdr_session *s)
+{
+    cdr_exec_close(s->exec);
+    if (s->device) s->device->ops->close(s->device);
+    if (s->data) cdr_data_close(s->data);
+    if (s->world) cdr_comm_close(s->world);
+    if (s->pool) cdr_pool_free(s->pool);
+    memset(s, 0, sizeof *s);
+}
+
+double cdr__flops_per_token(const cdr_session *s)
+{
+    /* a row of n tokens has n (n + 1) / 2 pairs; backward of attention costs 2.5 forwards, of a product 2 */
+    double mean_keys = 0.5 * (double)(s->r.train.sequence_length + 1);
+    return 6.0 * s->info->matmul_params + 3.5 * mean_keys * cdr_model_pair_flop(s->model);
+}

@@ -1,0 +1,69 @@
+/* session.h: what train, eval, generate and plan open alike: recipe, model, ranks, data, bundle, device, executor.
+ * Internal to src/train.
+ *
+ *   cdr_session s;
+ *   CDR_TRY(cdr__session_recipe(&s, path, &common, err));     // recipe and model
+ *   CDR_TRY(cdr__session_ranks(&s, err));                     // communicator, mesh, steps
+ *   CDR_TRY(cdr__session_compile(&s, err));                   // bundle
+ *   CDR_TRY(cdr__session_device(&s, err));                    // slab, executor
+ *   cdr__session_close(&s);
+ */
+#ifndef CDR_SESSION_H
+#define CDR_SESSION_H
+
+#include "data/data.h"
+#include "models/models.h"
+#include "plan/plan.h"
+#include "recipe/recipe.h"
+#include "run/run.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    cdr_pool *pool;
+    cdr_recipe r;
+    cdr_model *model; const cdr_model_info *info; cdr_builder builder;
+    const cdr_tokenizer *tok;
+    cdr_machine machine;
+    cdr_comm *world; cdr_mesh mesh; int rank, n_ranks;
+    cdr_data *data;
+    cdr_compile_opts opts; cdr_bundle bundle; double compile_s;
+    cdr_device *device; cdr_exec *exec;
+    int32_t *tokens, *targets, *start, *pos;        /* one micro-batch, host */
+    int64_t T;
+} cdr_session;
+
+cdr_status cdr__session_recipe(cdr_session *s, const char *recipe, const cdr_common *c, cdr_err *err);
+cdr_status cdr__session_model(cdr_session *s, cdr_err *err);               /* after the recipe: model, tokenizer, machine */
+cdr_status cdr__session_ranks(cdr_session *s, cdr_err *err);
+cdr_status cdr__session_data(cdr_session *s, cdr_err *err);
+cdr_status cdr__session_compile(cdr_session *s, cdr_err *err);
+cdr_status cdr__session_device(cdr_session *s, cdr_err *err);
+void cdr__session_close(cdr_session *s);
+/* The mesh's place of a rank; opts for it. */
+void cdr__session_mesh(cdr_session *s, int rank, int n_ranks);
+cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_threads, cdr_err *err);
+
+/* Held-out loss in nats a token and bits a byte, over the first `tokens` of the held-out data (CDR_ALL: all). Collective. */
+typedef struct { double loss, perplexity, bits_per_byte, seconds; int64_t tokens, bytes; } cdr_eval_sum;
+cdr_status cdr__evaluate(cdr_session *s, int64_t tokens, cdr_eval_sum *sum, cdr_err *err);
+
+/* Continues a prompt; text grows by what was made. Collective (every rank makes the same). */
+typedef struct { int64_t max_new_tokens; double temperature, top_p; int64_t top_k; uint64_t seed; } cdr_sample_opts;
+cdr_sample_opts cdr__sample_opts(const cdr_recipe *r);
+cdr_status cdr__sample(cdr_session *s, const cdr_sample_opts *o, const char *prompt, cdr_text *text, int64_t *n_new, cdr_err *err);
+
+/* Checkpoints of a running session. */
+cdr_status cdr__save(cdr_session *s, int64_t step, int64_t tokens, int64_t trained, double best_eval, int64_t *bytes, cdr_err *err);
+typedef struct { int64_t step, tokens, trained; double best_eval; int from_ranks; char path[600]; } cdr_restored;
+cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, bool states, cdr_restored *out, cdr_err *err);
+
+/* FLOPs of one trained token, forward and backward, without recompute: 6 per matrix element, attention by mean key count. */
+double cdr__flops_per_token(const cdr_session *s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,411 @@
+/* train.c: the training loop. A step is: fill the inputs of this rank's micro-batches, run the step program, read four
+ * numbers. What stops or saves is agreed by all ranks inside the step's one integer all-reduce, so that no rank leaves
+ * alone: count = { trained tokens, save and exit, save, time is up }. */
+#include "train/events.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { COUNT_TRAINED, COUNT_EXIT, COUNT_SAVE, COUNT_TIME, N_COUNT, MAX_SKIPPED = 3 };
+
+/* ---- signals: flags only; acted on at a step boundary ---- */
+static volatile sig_atomic_t asked_save, asked_exit, exit_signal;
+
+static void on_save(int sig)
+{
+    (void)sig;
+    asked_save = 1;
+}
+
+static void on_exit_signal(int sig)
+{
+    if (asked_exit && sig == SIGINT) _exit(CDR_EINTERRUPT);
+    asked_exit = 1;
+    exit_signal = sig;
+}
+
+static int signal_number(const char *name)
+{
+    static const struct { const char *name; int sig; } table[] = { { "INT", SIGINT }, { "TERM", SIGTERM }, { "HUP", SIGHUP },
+                                                                   { "USR1", SIGUSR1 }, { "USR2", SIGUSR2 }, { "CONT", SIGCONT } };
+    if (strncmp(name, "SIG", 3) == 0) name += 3;
+    for (int i = 0; i < CDR_COUNT(table); i++) if (strcmp(table[i].name, name) == 0) return table[i].sig;
+    return -1;
+}
+
+static const char *signal_name(int sig) { return sig == SIGINT ? "INT" : sig == SIGTERM ? "TERM" : sig == SIGHUP ? "HUP" : "USR"; }
+
+static cdr_status take_signals(const cdr_strings *names, void (*handler)(int), cdr_err *err)
+{
+    for (int i = 0; i < names->n; i++) {
+        int sig = signal_number(names->s[i]);
+        if (sig < 0) CDR_FAIL_ID(err, CDR_EUSER, "config.signal", "checkpoint.signals: unknown signal %s. Use INT, TERM, HUP, USR1, USR2 or CONT", names->s[i]);
+        struct sigaction a = { .sa_handler = handler, .sa_flags = SA_RESTART };
+        sigaction(sig, &a, NULL);
+    }
+    return CDR_OK;
+}
+
+/* ---- learning rate ---- */
+/* Linear warm-up, then the schedule over the horizon; step counts from 0. */
+static double learning_rate(const cdr_recipe *r, int64_t step)
+{
+    double peak = r->optimizer.learning_rate, floor_lr = r->schedule.min_lr_ratio * peak;
+    int64_t warm = CDR_MAX(r->schedule.warmup_steps, 0), horizon = r->schedule.horizon > 0 ? r->schedule.horizon : r->train.steps;
+    if (step < warm) return peak * (double)(step + 1) / (double)warm;
+    double span = (double)CDR_MAX(horizon - warm, 1), at = CDR_MIN(1.0, (double)(step - warm) / span), x;
+    switch (r->schedule.name) {
+    case CDR_SCHED_CONSTANT: return peak;
+    case CDR_SCHED_LINEAR: return floor_lr + (peak - floor_lr) * (1 - at);
+    case CDR_SCHED_COSINE: return floor_lr + (peak - floor_lr) * 0.5 * (1 + cos(3.14159265358979323846 * at));
+    default: break;
+    }
+    double decay = r->schedule.decay_ratio * (double)horizon, left = (double)(horizon - step);
+    if (decay <= 0 || left >= decay) return peak;
+    x = CDR_MAX(left, 0.0) / decay;
+    if (r->schedule.decay_shape == CDR_DECAY_COSINE) x = 0.5 * (1 - cos(3.14159265358979323846 * x));
+    if (r->schedule.decay_shape == CDR_DECAY_SQRT) x = 1 - sqrt(1 - x);
+    return floor_lr + (peak - floor_lr) * x;
+}
+
+/* ---- the run directory ---- */
+typedef struct {
+    cdr_session s; cdr_events e;
+    int lock;
+    int64_t step, tokens, trained; double best_eval;
+    int64_t t0, last_save_ns, last_save_step; double data_s;
+    int64_t count[N_COUNT];
+    int n_skipped;
+    double step_s;                /* smoothed */
+} run;
+
+static cdr_status own_directory(run *t, cdr_err *err)
+{
+    const cdr_recipe *r = &t->s.r;
+    t->lock = -1;
+    if (t->s.rank != 0) return CDR_OK;
+    CDR_TRY(cdr_make_dirs(r->output_dir, err));
+    char path[1200];
+    snprintf(path, sizeof path, "%s/.lock", r->output_dir);
+    t->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+    if (t->lock < 0) CDR_FAIL_ID(err, CDR_EUSER, "run.output", "output_dir: cannot write %s: %s. Take another --out", path, strerror(errno));
+    if (flock(t->lock, LOCK_EX | LOCK_NB) != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "run.locked", "output_dir: %s is in use by another run. Wait for it, or take another --out", r->output_dir);
+    return cdr_ckpt_clean(r->output_dir, err);
+}
+
+static cdr_status write_recipes(run *t, cdr_err *err)
+{
+    if (t->s.rank != 0) return CDR_OK;
+    char path[1200];
+    char *yaml = cdr_recipe_yaml(&t->s.r, t->s.pool);
+    snprintf(path, sizeof path, "%s/recipe.yaml", t->s.r.output_dir);
+    CDR_TRY(cdr_file_write(path, yaml, strlen(yaml), err));
+    snprintf(path, sizeof path, "%s/recipe.source.yaml", t->s.r.output_dir);
+    return cdr_file_write(path, t->s.r.source, t->s.r.source_bytes, err);
+}
+
+/* Rank 0's answer to all: so that no rank resumes while another starts anew. */
+static cdr_status agree(run *t, cdr_status mine, cdr_err *err)
+{
+    int64_t st = mine;
+    if (cdr_comm_broadcast(t->s.world, &st, sizeof st, 0) != CDR_OK) {
+        cdr_comm_lost(t->s.world, err);
+        return CDR_ERANK;
+    }
+    if (mine != CDR_OK) return mine;
+    if (st != CDR_OK) return cdr_fail(err, (cdr_status)st, "run.rank0", "rank 0 could not start the run");
+    return CDR_OK;
+}
+
+/* ---- resume ---- */
+static cdr_status check_recipe(run *t, const cdr_train_args *a, cdr_ckpt *ck, cdr_recipe_diff *d, cdr_err *err)
+{
+    cdr_recipe old;
+    cdr_common none = { 0 };
+    const char *text = cdr_ckpt_recipe(ck);
+    cdr_recipe_text rt = { text, strlen(text), "checkpoint recipe.yaml", t->s.r.name };
+    CDR_TRY(cdr_recipe_parse(&rt, &none, t->s.pool, &old, err));
+    cdr_resume_spec spec = { t->s.r.output_dir, cdr_ckpt_step(ck), a->allow_change, a->n_allow_change };
+    return cdr_recipe_compare(&t->s.r, &old, &spec, d, err);
+}
+
+/* *how: for the banner. Weights are drawn anew where there is no checkpoint. */
+static cdr_status start_or_resume(run *t, const cdr_train_args *a, cdr_restored *restored, cdr_recipe_diff *d, bool *resumed, cdr_err *err)
+{
+    const char *mode = t->s.r.checkpoint.resume, *from = t->s.r.output_dir;
+    bool path = strcmp(mode, "auto") != 0 && strcmp(mode, "never") != 0 && strcmp(mode, "must") != 0;
+    int64_t have = path ? 1 : cdr_ckpt_list(from, NULL, 0);
+    *resumed = false;
+    if (strcmp(mode, "never") == 0 && have > 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "run.used", "output_dir: %s holds a run already and checkpoint.resume is never. Take another --out", from);
+    if (strcmp(mode, "must") == 0 && have == 0)
+        CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.none", "output_dir: %s holds no complete checkpoint and checkpoint.resume is must", from);
+    if (have == 0) return cdr_exec_init(t->s.exec, (uint64_t)t->s.r.seed, err);
+    cdr_ckpt *ck;
+    CDR_TRY(cdr_ckpt_open(path ? mode : from, &ck, err));
+    cdr_status st = check_recipe(t, a, ck, d, err);
+    if (st == CDR_OK) st = cdr__restore(&t->s, ck, true, restored, err);
+    cdr_ckpt_close(ck);
+    CDR_TRY(st);
+    t->step = restored->step;
+    t->tokens = restored->tokens;
+    t->trained = restored->trained;
+    t->best_eval = restored->best_eval;
+    *resumed = true;
+    return CDR_OK;
+}
+
+/* ---- one step ---- */
+static int64_t shard_id(const cdr_session *s, int mb)
+{
+    return (s->mesh.rank[CDR_AXIS_REPLICATE] * s->r.ranks.n_micro + mb) * s->mesh.size[CDR_AXIS_SHARD] + s->mesh.rank[CDR_AXIS_SHARD];
+}
+
+static void fill_inputs(run *t)
+{
+    cdr_session *s = &t->s;
+    int64_t N = s->r.ranks.n_micro * s->n_ranks, trained = 0, t0 = cdr_now_ns();
+    size_t bytes = sizeof *s->tokens * (size_t)s->T;
+    for (int32_t mb = 0; mb < s->r.ranks.n_micro; mb++) {
+        int64_t n;
+        cdr_data_shard(s->data, t->step, shard_id(s, mb), N, s->tokens, s->targets, s->start, s->pos, &n);
+        trained += n;
+        cdr_exec_put(s->exec, CDR_PROG_STEP, "tokens", mb, s->tokens, bytes);
+        cdr_exec_put(s->exec, CDR_PROG_STEP, "targets", mb, s->targets, bytes);
+        cdr_exec_put(s->exec, CDR_PROG_STEP, "start", mb, s->start, bytes);
+        cdr_exec_put(s->exec, CDR_PROG_STEP, "pos", mb, s->pos, bytes);
+        cdr_exec_put(s->exec, CDR_PROG_STEP, "micro", mb, &mb, sizeof mb);
+    }
+    const cdr_recipe *r = &s->r;
+    double n = (double)(t->step + 1);
+    float hyper[CDR_N_HYPER] = { 0 };
+    hyper[CDR_HYPER_LR] = (float)learning_rate(r, t->step);
+    hyper[CDR_HYPER_BC1] = (float)(1 / (1 - pow(r->optimizer.beta1, n)));
+    hyper[CDR_HYPER_BC2] = (float)(1 / (1 - pow(r->optimizer.beta2, n)));
+    cdr_exec_put(s->exec, CDR_PROG_STEP, "hyper", 0, hyper, sizeof hyper);
+    bool time_up = s->rank == 0 && r->train.max_time > 0 && (double)(cdr_now_ns() - t->t0) * 1e-9 + t->step_s > r->train.max_time;
+    char path[1200];
+    snprintf(path, sizeof path, "%s/stop", r->output_dir);
+    bool file_stop = s->rank == 0 && access(path, F_OK) == 0 && unlink(path) == 0;
+    snprintf(path, sizeof path, "%s/save", r->output_dir);
+    bool file_save = s->rank == 0 && access(path, F_OK) == 0 && unlink(path) == 0;
+    int64_t count[N_COUNT] = { trained, asked_exit || file_stop, asked_save || file_save, time_up };
+    asked_save = 0;
+    cdr_exec_put(s->exec, CDR_PROG_STEP, "count", 0, count, sizeof count);
+    t->data_s = (double)(cdr_now_ns() - t0) * 1e-9;
+}
+
+/* Repeats the step with a check after every call and says where the first non-finite value is. */
+static cdr_status name_nonfinite(run *t, double loss, cdr_err *err)
+{
+    cdr_session *s = &t->s;
+    cdr_nonfinite at = { 0 };
+    cdr_exec_check_finite(s->exec, true);
+    cdr_status st = cdr_exec_run(s->exec, CDR_PROG_PROBE, err);
+    cdr_exec_check_finite(s->exec, false);
+    CDR_TRY(st);
+    int64_t mine = cdr_exec_nonfinite(s->exec, &at), *all = cdr_pool_alloc(s->pool, sizeof mine * (size_t)s->n_ranks);
+    CDR_TRY(cdr_comm_all_gather(s->world, &mine, all, sizeof mine));
+    int first = 0;
+    while (first < s->n_ranks && !all[first]) first++;
+    int64_t kept[2];
+    int n = cdr_ckpt_list(s->r.output_dir, kept, 0);
+    const char *intact = n > 0 ? "The last checkpoint is intact" : "No checkpoint was written yet";
+    if (first == s->n_ranks)
+        CDR_FAIL_ID(err, CDR_ENUMERIC, "train.nonfinite", "step %lld: loss is %g or the gradient norm is not finite, but a repetition of the step shows no "
+                    "non-finite value: the sum overflowed. %s; try a lower optimizer.learning_rate", (long long)t->step + 1, loss, intact);
+    if (!mine) return cdr_fail(err, CDR_ENUMERIC, "train.nonfinite", "step %lld: rank %d saw a non-finite value", (long long)t->step + 1, first);
+    static const char *const phase[] = { "forward", "backward", "recompute", "update" };
+    char where[600];
+    cdr_data_locate(s->data, t->step, shard_id(s, at.mb), s->r.ranks.n_micro * s->n_ranks, CDR_MIN(at.row, s->T - 1), where, sizeof where);
+    CDR_FAIL_ID(err, CDR_ENUMERIC, "train.nonfinite", "step %lld: loss is %g; first non-finite value in %s (%s) of %s (%s, rank %d, row %lld, sample %s). "
+                "%s; try a lower optimizer.learning_rate or train.on_nonfinite=skip", (long long)t->step + 1, loss, at.value, at.op, at.origin,
+                phase[at.phase], s->rank, (long long)at.row, where, intact);
+}
+
+static cdr_status one_step(run *t, cdr_step_record *rec, cdr_err *err)
+{
+    cdr_session *s = &t->s;
+    int64_t t0 = cdr_now_ns();
+    cdr_exec_set_step(s->exec, t->step + 1);
+    fill_inputs(t);
+    CDR_TRY(cdr_exec_run(s->exec, CDR_PROG_STEP, err));
+    double m[CDR_N_METRIC];
+    cdr_exec_get(s->exec, CDR_PROG_STEP, "metrics", 0, m, sizeof m);
+    cdr_exec_get(s->exec, CDR_PROG_STEP, "count", 0, t->count, sizeof t->count);
+    bool ok = m[CDR_METRIC_OK] != 0;
+    double loss = t->count[COUNT_TRAINED] > 0 ? m[CDR_METRIC_LOSS] / (double)t->count[COUNT_TRAINED] : 0;
+    if (!ok && (s->r.train.on_nonfinite == CDR_NONFINITE_STOP || ++t->n_skipped > MAX_SKIPPED)) return name_nonfinite(t, loss, err);
+    if (!ok) {
+        int32_t one = 1;
+        cdr_exec_put_run(s->exec, cdr_program_find(&s->bundle, &s->bundle.progs[CDR_PROG_STEP], "ok"), &one, sizeof one);
+    } else {
+        t->n_skipped = 0;
+    }
+    double step_s = (double)(cdr_now_ns() - t0) * 1e-9;
+    t->step_s = t->step_s > 0 ? 0.9 * t->step_s + 0.1 * step_s : step_s;
+    *rec = (cdr_step_record){ .step = t->step + 1, .steps = s->r.train.steps, .step_trained = t->count[COUNT_TRAINED], .loss = loss,
+                              .grad_norm = m[CDR_METRIC_NORM], .lr = learning_rate(&s->r, t->step), .step_s = step_s, .data_s = t->data_s, .skipped = !ok };
+    t->step++;
+    t->tokens += s->r.train.global_batch_tokens;
+    t->trained += t->count[COUNT_TRAINED];
+    rec->tokens = t->tokens;
+    rec->trained = t->trained;
+    rec->epoch = cdr_data_epoch(s->data, t->step, s->r.ranks.n_micro * s->n_ranks);
+    rec->eta_s = t->step_s * (double)(s->r.train.steps - t->step);
+    if (s->r.train.max_time > 0) rec->eta_s = CDR_MIN(rec->eta_s, CDR_MAX(0.0, s->r.train.max_time - (double)(cdr_now_ns() - t->t0) * 1e-9));
+    return CDR_OK;
+}
+
+/* ---- between steps ---- */
+static cdr_status save(run *t, const char *reason, cdr_err *err)
+{
+    int64_t t0 = cdr_now_ns(), bytes = 0;
+    if (t->last_save_step == t->step) return CDR_OK;
+    CDR_TRY(cdr__save(&t->s, t->step, t->tokens, t->trained, t->best_eval, &bytes, err));
+    t->last_save_ns = cdr_now_ns();
+    t->last_save_step = t->step;
+    cdr__events_saved(&t->e, t->step, bytes, (double)(t->last_save_ns - t0) * 1e-9, reason);
+    return CDR_OK;
+}
+
+static cdr_status evaluate(run *t, cdr_err *err)
+{
+    cdr_eval_sum sum;
+    if (cdr_data_stats(t->s.data)->eval_shards == 0) return CDR_OK;
+    CDR_TRY(cdr__evaluate(&t->s, t->s.r.eval.tokens, &sum, err));
+    if (t->best_eval == 0 || sum.loss < t->best_eval) t->best_eval = sum.loss;
+    cdr__events_eval(&t->e, t->step, t->s.r.train.steps, &sum);
+    return CDR_OK;
+}
+
+static cdr_status samples(run *t, cdr_err *err)
+{
+    cdr_sample_opts o = cdr__sample_opts(&t->s.r);
+    for (int i = 0; i < t->s.r.generate.prompts.n; i++) {
+        cdr_text text = { 0 };
+        int64_t n = 0;
+        cdr_status st = cdr__sample(&t->s, &o, t->s.r.generate.prompts.s[i], &text, &n, err);
+        if (st == CDR_OK) cdr__events_sample(&t->e, t->step, t->s.r.generate.prompts.s[i], text.s ? text.s : "", n, o.seed);
+        cdr_text_free(&text);
+        CDR_TRY(st);
+    }
+    return CDR_OK;
+}
+
+/* Is something due that is asked for every so many steps? Durations are rank 0's clock, agreed through `save`. */
+static bool due(const cdr_every *e, int64_t step) { return e->steps > 0 && step % e->steps == 0; }
+
+static cdr_status between(run *t, bool last, cdr_err *err)
+{
+    const cdr_recipe *r = &t->s.r;
+    if (last || due(&r->eval.every, t->step)) CDR_TRY(evaluate(t, err));
+    if (last || due(&r->generate.every, t->step)) CDR_TRY(samples(t, err));
+    bool timed = r->checkpoint.every.seconds > 0 && (double)(cdr_now_ns() - t->last_save_ns) * 1e-9 > r->checkpoint.every.seconds;
+    int64_t want = timed;
+    if (r->checkpoint.every.seconds > 0 && cdr_comm_broadcast(t->s.world, &want, sizeof want, 0) != CDR_OK) {
+        cdr_comm_lost(t->s.world, err);
+        return CDR_ERANK;
+    }
+    if (t->count[COUNT_EXIT]) return save(t, "signal", err);
+    if (t->count[COUNT_SAVE]) return save(t, "signal", err);
+    if (due(&r->checkpoint.every, t->step) || want) return save(t, "every", err);
+    if (last && r->checkpoint.at_end) return save(t, "end", err);
+    return CDR_OK;
+}
+
+static cdr_status loop(run *t, const char **status, cdr_err *err)
+{
+    const cdr_recipe *r = &t->s.r;
+    *status = "done";
+    if (r->eval.at_start && t->step == 0) CDR_TRY(evaluate(t, err));
+    while (t->step < r->train.steps) {
+        cdr_step_record rec;
+        CDR_TRY(one_step(t, &rec, err));
+        bool last = t->step >= r->train.steps || t->count[COUNT_TIME];
+        if (t->step == 1 || last || t->step % r->log.every == 0) cdr__events_step(&t->e, &rec);
+        CDR_TRY(between(t, last, err));
+        if (t->count[COUNT_EXIT] && !last) {
+            *status = "signal";
+            cdr__events_signal(&t->e, signal_name(exit_signal), "save_exit");
+            return cdr_fail(err, CDR_ESAVED, "train.signal", "signal: saved step %lld. Start again to continue", (long long)t->step);
+        }
+        if (t->count[COUNT_TIME]) {
+            *status = "time";
+            break;
+        }
+    }
+    return CDR_OK;
+}
+
+static cdr_status open_all(run *t, const cdr_train_args *a, cdr_err *err)
+{
+    CDR_TRY(cdr__session_recipe(&t->s, a->recipe, &a->common, err));
+    CDR_TRY(take_signals(&t->s.r.checkpoint.signals_save, on_save, err));
+    CDR_TRY(take_signals(&t->s.r.checkpoint.signals_save_exit, on_exit_signal, err));
+    CDR_TRY(cdr__session_ranks(&t->s, err));
+    CDR_TRY(cdr__session_data(&t->s, err));
+    CDR_TRY(cdr__session_compile(&t->s, err));
+    cdr_status st = own_directory(t, err);
+    CDR_TRY(agree(t, st, err));
+    return cdr__session_device(&t->s, err);
+}
+
+static cdr_status train(run *t, const cdr_train_args *a, cdr_err *err)
+{
+    cdr_restored restored = { 0 };
+    cdr_recipe_diff diff = { .bit_equal = true };
+    bool resumed = false;
+    t->t0 = t->last_save_ns = cdr_now_ns();
+    t->last_save_step = -1;
+    CDR_TRY(open_all(t, a, err));
+    CDR_TRY(start_or_resume(t, a, &restored, &diff, &resumed, err));
+    if (resumed) t->last_save_step = t->step;
+    CDR_TRY(cdr__events_open(&t->e, &t->s, a->common.json, a->common.quiet, err));
+    CDR_TRY(write_recipes(t, err));
+    char how[64] = "new";
+    if (resumed) snprintf(how, sizeof how, "resumed at step %lld", (long long)t->step);
+    cdr__events_banner(&t->e, how);
+    if (resumed) cdr__events_resume(&t->e, &restored, &diff);
+    if (t->step >= t->s.r.train.steps) {
+        if (t->e.out) fprintf(t->e.out, "done      all %lld steps are done; a larger train.steps continues\n", (long long)t->step);
+        return CDR_OK;
+    }
+    const char *status = "error";
+    cdr_status st = loop(t, &status, err);
+    if (st != CDR_OK && st != CDR_ESAVED) {
+        cdr__events_error(&t->e, err);
+        status = "error";
+    }
+    cdr__events_end(&t->e, status, st, t->step, t->tokens, (double)(cdr_now_ns() - t->t0) * 1e-9, t->best_eval);
+    return st;
+}
+
+cdr_status cdr_train(const cdr_train_args *a, cdr_result *r, cdr_err *err)
+{
+    run t = { .lock = -1 };
+    (void)r;
+    cdr_status st = train(&t, a, err);
+    if (st != CDR_OK && st != CDR_ESAVED && t.s.rank == 0 && t.lock >= 0) {
+        char path[1200];
+        cdr_text text = { 0 };
+        cdr_jw w = { .t = &text };
+        cdr_jw_begin(&w, NULL, '{');
+        cdr_jw_str(&w, "id", err->id);
+        cdr_jw_str(&w, "message", err->text);
+        cdr_jw_int(&w, "exit_code", st);
+        cdr_jw_end(&w, '}');
+        snprintf(path, sizeof path, "%s/failure.json", t.s.r.output_dir);
+        cdr_file_write(path, text.s, text.n, NULL);
+        cdr_text_free(&text);
+    }
+    cdr__events_close(&t.e);
+    cdr__session_close(&t.s);
+    if (t.lock >= 0) close(t.lock);
+    return st;
+}
