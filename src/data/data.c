@@ -1,0 +1,342 @@
+/* data.c: the arrays of a logical shard. Row g of the endless sequence of rows (epoch 0, epoch 1, ..) is row r of shard
+ * `id` of step `step` for g = (step * n_shards + id) * R + r, R = micro_batch_tokens / sequence_length; nothing else enters.
+ *
+ * Where epoch e begins in that sequence depends on how many rows the epochs before it have, so they are packed one after
+ * another; two packed epochs are kept (a shard can lie across a border). Where every packing has the same number of rows
+ * (no two samples fit into one row), the epoch follows by division.
+ */
+#include "data/internal.h"
+
+#include <math.h>
+
+struct cdr_data {
+    cdr_pool *pool;
+    cdr_data_opts o;                   /* scalars only; sources are not kept */
+    cdr__corpus corpus;
+    cdr__packer packer;
+    cdr__epoch cache[2];
+    bool constant_rows;
+    int64_t rows_per_shard;
+    int32_t eos, pad;                  /* eos -1: the tokenizer has none */
+    cdr__piece *eval_pieces;
+    int64_t *eval_row_first; int64_t n_eval_rows;
+    uint64_t fingerprint;
+    cdr_data_stat stat;
+};
+
+typedef struct { int32_t *tokens, *targets, *start, *pos; } arrays;
+
+/* ---- epochs ------------------------------------------------------------------------------------------------ */
+
+static void pack(cdr_data *d, cdr__epoch *e, int64_t epoch, int64_t first_row)
+{
+    cdr__epoch_pack(&d->packer, epoch, e);
+    e->first_row = first_row;
+}
+
+static bool holds(const cdr__epoch *e, int64_t row)
+{
+    return e->epoch >= 0 && row >= e->first_row && row < e->first_row + e->n_rows;
+}
+
+/* The packed epoch that row g of the sequence lies in. */
+static const cdr__epoch *epoch_of_row(cdr_data *d, int64_t g)
+{
+    cdr__epoch *a = &d->cache[0], *b = &d->cache[1];
+    if (holds(a, g)) return a;
+    if (holds(b, g)) return b;
+    if (d->constant_rows) {
+        int64_t n = d->packer.n_slots;
+        cdr__epoch *old = a->epoch <= b->epoch ? a : b;
+        pack(d, old, g / n, g / n * n);
+        return old;
+    }
+    /* walk on from the last epoch before g, else from the start */
+    cdr__epoch *at = NULL;
+    for (int i = 0; i < 2; i++)
+        if (d->cache[i].epoch >= 0 && d->cache[i].first_row <= g && (!at || d->cache[i].first_row > at->first_row)) at = &d->cache[i];
+    if (!at) pack(d, at = a, 0, 0);
+    while (!holds(at, g)) {                           /* each epoch has a row at least: ends */
+        cdr__epoch *next = at == a ? b : a;
+        pack(d, next, at->epoch + 1, at->first_row + at->n_rows);
+        at = next;
+    }
+    return at;
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------- */
+
+static void put_piece(const cdr_data *d, const cdr__doc *doc, const cdr__piece *p, int64_t t0, arrays a)
+{
+    const uint8_t *bytes = doc->bytes + p->first;
+    bool last = p->first + p->n == doc->n;            /* only where doc->ends: else the last token is no input */
+    int64_t n_next = last ? p->n - 1 : p->n;
+    for (int64_t i = 0; i < p->n; i++) {
+        a.tokens[t0 + i] = bytes[i];
+        a.start[t0 + i] = (int32_t)t0;
+    }
+    for (int64_t i = 0; i < n_next; i++) a.targets[t0 + i] = bytes[i + 1];
+    if (last) a.targets[t0 + p->n - 1] = d->eos;
+}
+
+/* The rest of a row: it goes on with the row's last piece, without loss. */
+static void put_padding(const cdr_data *d, int64_t t, int64_t end, int64_t start, arrays a)
+{
+    for (; t < end; t++) {
+        a.tokens[t] = d->pad;
+        a.targets[t] = -1;
+        a.start[t] = (int32_t)start;
+    }
+}
+
+static void put_positions(const cdr_data *d, arrays a)
+{
+    for (int64_t t = 0; t < d->o.micro_batch_tokens; t++) a.pos[t] = (int32_t)t;
+}
+
+void cdr_data_shard(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shards,
+                    int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T, int64_t *n_trained)
+{
+    arrays a = { tokens_T, targets_T, start_T, pos_T };
+    int64_t S = d->o.sequence_length, g = (step * n_shards + shard_id) * d->rows_per_shard;
+    CDR_CHECK(step >= 0 && shard_id >= 0 && shard_id < n_shards);
+    *n_trained = 0;
+    for (int64_t r = 0; r < d->rows_per_shard; r++) {
+        const cdr__epoch *e = epoch_of_row(d, g + r);
+        int64_t row = g + r - e->first_row, t = r * S, start = t;
+        for (uint32_t i = e->row_first[row]; i < e->row_first[row + 1]; i++) {
+            cdr__piece p = cdr__packer_piece(&d->packer, e->item[i]);
+            put_piece(d, &d->packer.docs[p.doc], &p, t, a);
+            start = t;
+            t += p.n;
+        }
+        *n_trained += t - r * S;                      /* each input has a target */
+        put_padding(d, t, (r + 1) * S, start, a);
+    }
+    put_positions(d, a);
+}
+
+void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T,
+                         int64_t *n_trained, int64_t *n_bytes)
+{
+    arrays a = { tokens_T, targets_T, start_T, pos_T };
+    int64_t S = d->o.sequence_length;
+    CDR_CHECK(i >= 0 && i < d->stat.eval_shards);
+    *n_trained = *n_bytes = 0;
+    for (int64_t r = 0; r < d->rows_per_shard; r++) {
+        int64_t row = i * d->rows_per_shard + r, t = r * S, start = t;
+        for (int64_t k = row < d->n_eval_rows ? d->eval_row_first[row] : 0; row < d->n_eval_rows && k < d->eval_row_first[row + 1]; k++) {
+            const cdr__piece *p = &d->eval_pieces[k];
+            const cdr__doc *doc = &d->corpus.eval.docs[p->doc];
+            put_piece(d, doc, p, t, a);
+            *n_bytes += p->n - (p->first + p->n == doc->n);
+            start = t;
+            t += p->n;
+        }
+        *n_trained += t - r * S;
+        put_padding(d, t, (r + 1) * S, start, a);
+    }
+    put_positions(d, a);
+}
+
+void cdr_data_locate(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shards, int64_t t, char *out, size_t bytes)
+{
+    int64_t S = d->o.sequence_length, g = (step * n_shards + shard_id) * d->rows_per_shard + t / S;
+    const cdr__epoch *e = epoch_of_row(d, g);
+    int64_t row = g - e->first_row, at = 0;
+    CDR_CHECK(t >= 0 && t < d->o.micro_batch_tokens);
+    (void)snprintf(out, bytes, "padding");
+    for (uint32_t i = e->row_first[row]; i < e->row_first[row + 1]; i++) {
+        cdr__piece p = cdr__packer_piece(&d->packer, e->item[i]);
+        if (t % S < at + p.n) {
+            const cdr__doc *doc = &d->packer.docs[p.doc];
+            const cdr__file *f = &d->corpus.files[doc->file];
+            const char *s = f->text.data, *end = (const char *)doc->bytes + p.first + t % S - at;
+            int64_t line = 1;
+            while ((s = memchr(s, '\n', (size_t)(end - s))) != NULL) s++, line++;
+            (void)snprintf(out, bytes, "%s:%lld", f->path, (long long)line);
+            return;
+        }
+        at += p.n;
+    }
+}
+
+/* ---- held-out rows ------------------------------------------------------------------------------------------- */
+
+/* The held-out documents one after another, cut at row borders; a row that has max_docs pieces is closed. */
+static void plan_eval(cdr_data *d)
+{
+    const cdr__docs *docs = &d->corpus.eval;
+    int64_t S = d->o.sequence_length, left = d->o.eval_tokens > 0 ? d->o.eval_tokens : INT64_MAX;
+    int64_t n_pieces = 0, cap_pieces = 0, cap_rows = 0, used = 0, count = 0;
+    for (int64_t i = 0; i < docs->n && left > 0; i++) {
+        for (int64_t first = 0; first < docs->docs[i].n_in && left > 0;) {
+            if (d->n_eval_rows == 0 || used == S || count == d->stat.max_docs) {
+                *CDR_PUSH(d->pool, d->eval_row_first, d->n_eval_rows, cap_rows) = n_pieces;
+                used = count = 0;
+            }
+            int64_t n = CDR_MIN(CDR_MIN(S - used, docs->docs[i].n_in - first), left);
+            *CDR_PUSH(d->pool, d->eval_pieces, n_pieces, cap_pieces) = (cdr__piece){ i, first, n };
+            d->stat.eval_trained += n;
+            d->stat.eval_predicted_bytes += n - (first + n == docs->docs[i].n);
+            first += n;
+            used += n;
+            left -= n;
+            count++;
+        }
+    }
+    int64_t n_rows = d->n_eval_rows;
+    *CDR_PUSH(d->pool, d->eval_row_first, n_rows, cap_rows) = n_pieces;
+    d->stat.eval_rows = d->n_eval_rows;
+    d->stat.eval_shards = cdr_ceil_div(d->n_eval_rows, d->rows_per_shard);
+}
+
+/* ---- open -------------------------------------------------------------------------------------------------- */
+
+/* Everything that the order and content of training shards depends on. Not the paths: a corpus may move. */
+static uint64_t make_fingerprint(const cdr_data *d, const cdr_data_opts *o)
+{
+    cdr_hasher *h = cdr_hasher_new();
+    const int64_t settings[] = { 1, (int64_t)o->seed, o->sequence_length, o->micro_batch_tokens, d->stat.max_docs,
+                                 o->pack_window > 0 ? o->pack_window : DEFAULT_WINDOW, o->no_shuffle,
+                                 o->long_samples == CDR_LONG_AUTO ? CDR_LONG_SPLIT : o->long_samples, o->n_train };
+    cdr_hasher_add(h, settings, sizeof settings);
+    cdr_hasher_add(h, cdr_tokenizer_type(o->tokenizer), strlen(cdr_tokenizer_type(o->tokenizer)));
+    cdr_hasher_add(h, d->corpus.source_end, (size_t)o->n_train * sizeof *d->corpus.source_end);
+    cdr_hasher_add(h, d->packer.copies, (size_t)o->n_train * sizeof *d->packer.copies);
+    cdr_hasher_add(h, d->packer.extra, (size_t)o->n_train * sizeof *d->packer.extra);
+    for (int64_t i = 0; i < d->corpus.train.n; i++) {
+        const cdr__doc *doc = &d->corpus.train.docs[i];
+        const int64_t lengths[] = { doc->n, doc->n_in };
+        cdr_hasher_add(h, lengths, sizeof lengths);
+        cdr_hasher_add(h, doc->bytes, (size_t)doc->n);
+    }
+    return cdr_hasher_end(h);
+}
+
+static void fill_stat(cdr_data *d)
+{
+    cdr_data_stat *s = &d->stat;
+    const cdr__packer *p = &d->packer;
+    const cdr__epoch *e = epoch_of_row(d, 0);
+    s->n_documents = d->corpus.train.n;
+    s->n_dropped = d->corpus.n_dropped;
+    s->train_bytes = d->corpus.train_bytes;
+    s->eval_bytes = d->corpus.eval_bytes;
+    s->epoch_samples = p->n_slots;
+    s->rows_epoch0 = e->n_rows;
+    s->epoch_tokens = e->n_rows * d->o.sequence_length;
+    for (int64_t i = 0; i < p->n_slots; i++) s->epoch_trained += cdr__packer_piece(p, e->item[i]).n;
+}
+
+static cdr_status check_opts(const cdr_data_opts *o, cdr_err *err)
+{
+    CDR_CHECK(o->tokenizer && o->n_train > 0);
+    CDR_CHECK(strcmp(cdr_tokenizer_type(o->tokenizer), "byte") == 0);          /* put_piece takes a token for a byte */
+    if (o->sequence_length < 2 || o->sequence_length > INT32_MAX / 2)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.range", "train.sequence_length: %lld is out of range", (long long)o->sequence_length);
+    if (o->micro_batch_tokens < 1 || o->micro_batch_tokens > INT32_MAX / 2 || o->micro_batch_tokens % o->sequence_length != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.range", "train.micro_batch_tokens: %lld is no multiple of train.sequence_length, %lld. Set it to one",
+                    (long long)o->micro_batch_tokens, (long long)o->sequence_length);
+    if (!(o->eval_fraction >= 0 && o->eval_fraction <= 0.5))
+        CDR_FAIL_ID(err, CDR_EUSER, "config.range", "data.eval_fraction: %g is not from 0 to 0.5", o->eval_fraction);
+    if (o->max_docs < 0 || o->pack_window < 0 || o->eval_tokens < 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.range", "data.max_docs, data.pack_window, eval.tokens: cannot be negative");
+    return CDR_OK;
+}
+
+static cdr_status open_data(cdr_data *d, const cdr_data_opts *o, cdr_err *err)
+{
+    CDR_TRY(check_opts(o, err));
+    d->o = *o;
+    d->o.train = d->o.eval = NULL;
+    d->eos = cdr_tokenizer_special(o->tokenizer, "[EOS]");
+    d->pad = CDR_MAX(cdr_tokenizer_special(o->tokenizer, "[PAD]"), 0);
+    d->rows_per_shard = o->micro_batch_tokens / o->sequence_length;
+    d->stat.max_docs = o->no_pack ? 1 : o->max_docs > 0 ? o->max_docs : CDR_MAX(o->sequence_length / 64, 1);
+    CDR_TRY(cdr__corpus_open(d->pool, o, d->eos >= 0, &d->corpus, err));
+    CDR_TRY(cdr__packer_open(d->pool, o, &d->corpus, d->stat.max_docs, &d->packer, err));
+    d->constant_rows = d->stat.max_docs == 1 || d->packer.n_short <= 1;        /* then no row holds two samples */
+    for (int i = 0; i < 2; i++) cdr__epoch_alloc(d->pool, &d->packer, &d->cache[i]);
+    plan_eval(d);
+    fill_stat(d);
+    d->fingerprint = make_fingerprint(d, o);
+    return CDR_OK;
+}
+
+cdr_status cdr_data_open(const cdr_data_opts *o, cdr_data **out, cdr_err *err)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_data *d = cdr_pool_alloc(pool, sizeof *d);
+    d->pool = pool;
+    cdr_status status = open_data(d, o, err);
+    if (status != CDR_OK) cdr_data_close(d);
+    else *out = d;
+    return status;
+}
+
+void cdr_data_close(cdr_data *d)
+{
+    if (!d) return;
+    cdr__corpus_close(&d->corpus);
+    cdr_pool_free(d->pool);
+}
+
+const cdr_data_stat *cdr_data_stats(const cdr_data *d)
+{
+    return &d->stat;
+}
+
+/* ---- epochs, state ------------------------------------------------------------------------------------------- */
+
+double cdr_data_epoch(cdr_data *d, int64_t n_steps, int64_t n_shards)
+{
+    int64_t g = n_steps * n_shards * d->rows_per_shard;
+    const cdr__epoch *e = epoch_of_row(d, g);
+    return (double)e->epoch + (double)(g - e->first_row) / (double)e->n_rows;
+}
+
+int64_t cdr_data_steps(cdr_data *d, double epochs, int64_t n_shards)
+{
+    int64_t whole = (int64_t)floor(epochs), row = 0;
+    const cdr__epoch *e = epoch_of_row(d, 0);
+    if (d->constant_rows) row = whole * d->packer.n_slots;
+    else
+        while (e->epoch < whole) {
+            row = e->first_row + e->n_rows;
+            e = epoch_of_row(d, row);
+        }
+    if (!d->constant_rows) row = e->first_row;
+    e = epoch_of_row(d, row);
+    row += (int64_t)ceil((epochs - (double)whole) * (double)e->n_rows);
+    return cdr_ceil_div(row, n_shards * d->rows_per_shard);
+}
+
+uint64_t cdr_data_fingerprint(const cdr_data *d)
+{
+    return d->fingerprint;
+}
+
+void cdr_data_state(const cdr_data *d, cdr_jw *w, int64_t n_steps, int64_t n_shards)
+{
+    cdr_jw_begin(w, "data", '{');
+    cdr_jw_u64hex(w, "fingerprint", d->fingerprint);
+    cdr_jw_int(w, "cursor", n_steps * n_shards * d->rows_per_shard);
+    cdr_jw_null(w, "packer");                         /* nothing is carried over: rows follow from the cursor */
+    cdr_jw_end(w, '}');
+}
+
+cdr_status cdr_data_check_state(const cdr_data *d, const cdr_json *state, int64_t n_steps, int64_t n_shards, cdr_err *err)
+{
+    char ours[24];
+    const char *theirs = cdr_json_str(cdr_json_get(state, "fingerprint"), "none");
+    int64_t cursor = cdr_json_int(cdr_json_get(state, "cursor"), -1), want = n_steps * n_shards * d->rows_per_shard;
+    (void)snprintf(ours, sizeof ours, "%016llx", (unsigned long long)d->fingerprint);
+    if (strcmp(ours, theirs) != 0)
+        CDR_FAIL_ID(err, CDR_EDATA, "resume.data-changed", "data.train: another corpus or another order than the run began with (fingerprint %s, was %s). "
+                    "Put the files and the data settings back, or start a new run with another --out", ours, theirs);
+    if (cursor != want)
+        CDR_FAIL_ID(err, CDR_EDATA, "resume.cursor", "state.json: its data cursor is %lld, step %lld of %lld shards is at %lld", (long long)cursor,
+                    (long long)n_steps, (long long)n_shards, (long long)want);
+    return CDR_OK;
+}
