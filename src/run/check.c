@@ -2,8 +2,9 @@
  *
  * For each case: inputs are drawn by rule and rounded to the operand's dtype; the double reference is run on the rounded
  * values; then every CPU kernel that this machine can run and that does not reject the shapes, in every variant:
- *   rows dense, or with a pitch of cols + 8 and a start that is 8 elements off · outputs in the inferred dtype, or F32
- *   where the operator can add to them · no add bit, all, each alone · 1 thread and n_threads.
+ *   rows dense, or with a pitch of cols + 8 and a start that is 8 elements off (unless infer refuses a pitch: the report
+ *   says "dense only") · outputs in the inferred dtype, or F32 where the operator can add to them · no add bit, all, each
+ *   alone · 1 thread and n_threads.
  * Each run has 4 KiB canaries around every buffer (scratch too, which has exactly work_bytes), canaries between the
  * columns and the pitch, outputs and scratch pre-filled with NaN, and inputs that are compared afterwards.
  * Value: relative Frobenius distance to the reference <= the case's tolerance; 0 means bit-equal to the rounded reference.
@@ -22,7 +23,7 @@ typedef enum { F_VALUE, F_GRAD, F_CANARY, F_THREADS, F_BITS, F_OTHER, N_FAULTS }
 
 /* The state of one operator's check. */
 typedef struct {
-    uint32_t isa; bool quick; int n_threads;
+    uint32_t isa; bool quick, dense_only; int n_threads;
     int n_cases, n_failed_cases, n_grad_cases, n_runs;
     int n_faults[N_FAULTS], n_lines;
     double worst_value, worst_grad;
@@ -390,6 +391,15 @@ static void check_variant(checker *k, const instance *s, const variant *v)
     for (int j = 0; j < n_ran; j++) free_buffers(&first[j]);
 }
 
+/* infer is the only validator: where it takes a pitch, every kernel that does not reject it must honour it. */
+static bool takes_pitch(const instance *s)
+{
+    cdr_type t[CDR_MAX_OPERANDS], out[CDR_MAX_OPERANDS];
+    int n_out = 0;
+    variant_types(s, &(variant){ .pitched = true }, t);
+    return s->op->infer(s->c->attr, s->c->n_in, t, &n_out, out, NULL) == CDR_OK;
+}
+
 static void check_values(checker *k, const instance *s)
 {
     uint32_t can_add = 0;
@@ -401,6 +411,10 @@ static void check_values(checker *k, const instance *s)
         if (o < 0 || !((s->op->add_ok >> o) & 1u)) continue;
         can_add |= 1u << o;
         if (s->type[i].dtype != CDR_F32) narrow = true;
+    }
+    if (has_rows && !takes_pitch(s)) {
+        has_rows = false;
+        k->dense_only = true;
     }
     for (int pitched = 0; pitched <= (has_rows ? 1 : 0); pitched++)
         for (int wide = 0; wide <= (narrow ? 1 : 0); wide++) {
@@ -562,6 +576,7 @@ static void report_op(const checker *k, const cdr_op *op, int64_t ns, cdr_text *
     cdr_text_printf(r, ", canaries %s", verdict(k, F_CANARY));
     if (k->n_threads > 1) cdr_text_printf(r, ", 1 = %d threads %s", k->n_threads, k->n_faults[F_THREADS] ? "FAILED" : "bit-equal");
     if (k->n_faults[F_BITS]) cdr_text_printf(r, ", kernels of one class FAILED");
+    if (k->dense_only) cdr_text_printf(r, ", dense only");
     if (k->n_faults[F_OTHER]) cdr_text_printf(r, ", other faults %d", k->n_faults[F_OTHER]);
     cdr_text_printf(r, "   %.1f s\n", (double)ns / 1e9);
     if (k->faults.n > 0) cdr_text_append(r, k->faults.s, k->faults.n);

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""Golden vectors for test/test_ops.c and the whole-program tests, written from the equations of the papers (and of the
+operators' contracts) alone: jax in float64, gradients by jax.grad. Developers run it; the build never does.
+
+    python3 tools/golden_ops.py            # writes test/golden/*.txt
+
+Format: one tensor after another, "name n_dim n_0 n_1 ..." on a line, then its elements, row-major, "%.17g", blank-separated.
+Constants that the engine holds as F32 attributes (eps, beta, scale) are rounded to float32 here as well.
+"""
+import math
+import os
+
+import jax
+import numpy as np
+
+jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp  # noqa: E402
+
+OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "golden")
+rng = np.random.default_rng(20250101)
+
+
+def f32(x):
+    return float(np.float32(x))
+
+
+def normal(*shape):
+    """Few digits, so that the files stay small; exact in double."""
+    return np.round(rng.standard_normal(shape) * 1024) / 1024
+
+
+def write(name, tensors):
+    with open(os.path.join(OUT, name + ".txt"), "w") as f:
+        for key, x in tensors.items():
+            x = np.asarray(x, dtype=np.float64)
+            f.write(" ".join([key, str(x.ndim)] + [str(n) for n in x.shape]) + "\n")
+            flat = ["%.17g" % v for v in x.reshape(-1)]
+            for i in range(0, len(flat), 8):
+                f.write(" ".join(flat[i:i + 8]) + "\n")
+
+
+def pulled(f, dout, *args):
+    """Output, and gradients of sum(dout * f(args))."""
+    args = [jnp.asarray(a) for a in args]
+    y = f(*args)
+    grads = jax.grad(lambda *a: jnp.sum(jnp.asarray(dout) * f(*a)), argnums=tuple(range(len(args))))(*args)
+    return y, grads
+
+
+# ---- operators ------------------------------------------------------------------------------------------------------
+def embedding(w, feat, tokens, place):
+    return w[tokens].at[place].set(feat)
+
+
+def rmsnorm(x, w, eps):
+    return w * x / jnp.sqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps)
+
+
+def rope(x, pos, start, heads, nope, ext, theta, interleaved):
+    """Rotates the last ext of each head, as a product of complex numbers."""
+    T = x.shape[0]
+    x = x.reshape(T, heads, nope + ext)
+    keep, e = x[..., :nope], x[..., nope:]
+    angle = (pos - start)[:, None] * theta ** (-2.0 * jnp.arange(ext // 2) / ext)
+    turn = jnp.exp(1j * angle)[:, None, :]
+    if interleaved:
+        z = (e[..., 0::2] + 1j * e[..., 1::2]) * turn
+        e = jnp.stack([z.real, z.imag], axis=-1).reshape(T, heads, ext)
+    else:
+        z = (e[..., :ext // 2] + 1j * e[..., ext // 2:]) * turn
+        e = jnp.concatenate([z.real, z.imag], axis=-1)
+    return jnp.concatenate([keep, e], axis=-1).reshape(T, -1)
+
+
+def attention(q, kv, kr, start, pos, heads, nope, ext, v, scale):
+    """Query t sees keys start_t .. pos_t. A row that sees none is zero. Returns o and the log-sum-exp of each head."""
+    T, S = q.shape[0], kv.shape[0]
+    q = q.reshape(T, heads, nope + ext)
+    kv = kv.reshape(S, heads, nope + v)
+    k = kv[..., :nope]
+    if ext:
+        k = jnp.concatenate([k, jnp.broadcast_to(kr[:, None, :], (S, heads, ext))], axis=-1)
+    s = jnp.einsum("thd,shd->hts", q, k) * scale
+    key = jnp.arange(S)[None, :]
+    seen = (key >= start[:, None]) & (key <= pos[:, None])
+    idle = ~jnp.any(seen, axis=1)
+    s = jnp.where(seen[None], s, -jnp.inf)
+    s = jnp.where(idle[None, :, None], 0.0, s)
+    lse = jax.scipy.special.logsumexp(s, axis=-1)
+    p = jnp.exp(s - lse[..., None])
+    p = jnp.where(idle[None, :, None], 0.0, p)
+    return jnp.einsum("hts,shv->thv", p, kv[..., nope:]).reshape(T, heads * v), lse.T
+
+
+def swiglu(gate, up):
+    return jax.nn.silu(gate) * up
+
+
+def loss_sum(h, w, targets):
+    logits = h @ w.T
+    lse = jax.scipy.special.logsumexp(logits, axis=-1)
+    trained = targets >= 0
+    picked = jnp.take_along_axis(logits, jnp.where(trained, targets, 0)[:, None], axis=-1)[:, 0]
+    return jnp.sum(jnp.where(trained, lse - picked, 0.0)), lse
+
+
+def adamw(w, m, v, g, t, lr, beta1, beta2, eps, decay):
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g * g
+    m_hat, v_hat = m / (1 - beta1 ** t), v / (1 - beta2 ** t)
+    return w - lr * (m_hat / (jnp.sqrt(v_hat) + eps) + decay * w), m, v
+
+
+# ---- one file an operator ----------------------------------------------------------------------------------------------
+def write_embedding():
+    w, feat, dy = normal(11, 5), normal(2, 5), normal(9, 5)
+    tokens, place = np.array([3, 0, 10, 3, 7, 3, 1, 10, 5]), np.array([4, 7])
+    y, (dw, dfeat) = pulled(lambda a, b: embedding(a, b, tokens, place), dy, w, feat)
+    write("embedding", dict(tokens=tokens, w=w, feat=feat, place=place, y=y, dy=dy, dw=dw, dfeat=dfeat))
+
+
+def write_linear():
+    x, w, dy = normal(5, 7), normal(4, 7), normal(5, 4)
+    y, (dx, dw) = pulled(lambda a, b: a @ b.T, dy, x, w)
+    write("linear", dict(x=x, w=w, y=y, dy=dy, dx=dx, dw=dw))
+
+
+def write_rmsnorm():
+    x, w, dy = normal(6, 10), normal(10), normal(6, 10)
+    y, (dx, dw) = pulled(lambda a, b: rmsnorm(a, b, f32(1e-5)), dy, x, w)
+    r = 1 / np.sqrt(np.mean(x * x, axis=-1) + f32(1e-5))
+    write("rmsnorm", dict(x=x, w=w, y=y, r=r, dy=dy, dx=dx, dw=dw))
+
+
+def write_rope():
+    pos, start = np.arange(8) + 100, np.array([100, 100, 100, 103, 103, 103, 60, 7])
+    x, dy = normal(8, 3 * (3 + 6)), normal(8, 3 * (3 + 6))
+    out = dict(x=x, pos=pos, start=start, dy=dy)
+    for style in ("half", "interleaved"):
+        y, (dx,) = pulled(lambda a: rope(a, pos, start, 3, 3, 6, 10000.0, style == "interleaved"), dy, x)
+        out["y_" + style], out["dx_" + style] = y, dx
+    write("rope", out)
+
+
+def write_attention():
+    H, nope, v, T = 2, 4, 3, 9
+    start, pos = np.array([0, 0, 0, 0, 4, 4, 4, 7, 7]), np.arange(T)
+    out = dict(start=start, pos=pos)
+    for ext in (0, 2):
+        scale = f32((nope + ext) ** -0.5)
+        q, kv, kr, do = normal(T, H * (nope + ext)), normal(T, H * (nope + v)), normal(T, ext), normal(T, H * v)
+        f = lambda a, b, c: attention(a, b, c, start, pos, H, nope, ext, v, scale)  # noqa: E731,B023
+        o, grads = pulled(lambda a, b, c: f(a, b, c)[0], do, q, kv, kr)
+        tensors = dict(q=q, kv=kv, kr=kr, o=o, lse=f(q, kv, kr)[1], do=do, dq=grads[0], dkv=grads[1], dkr=grads[2])
+        out.update({"%s_ext%d" % (k, ext): x for k, x in tensors.items() if np.asarray(x).size})
+    # generation: few queries, a longer cache, one idle row
+    ext, S = 2, 9
+    start, pos = np.array([0, 4, 6]), np.array([2, 7, 5])
+    q, kv, kr = normal(3, H * (nope + ext)), normal(S, H * (nope + v)), normal(S, ext)
+    o, _ = attention(q, kv, kr, start, pos, H, nope, ext, v, f32((nope + ext) ** -0.5))
+    out.update(start_gen=start, pos_gen=pos, q_gen=q, kv_gen=kv, kr_gen=kr, o_gen=o)
+    write("attention", out)
+
+
+def write_swiglu():
+    gate, up, dy = 3 * normal(4, 9), normal(4, 9), normal(4, 9)
+    y, (dgate, dup) = pulled(swiglu, dy, gate, up)
+    write("swiglu", dict(gate=gate, up=up, y=y, dy=dy, dgate=dgate, dup=dup))
+
+
+def write_loss():
+    h, w, targets, scale = normal(7, 5), normal(13, 5), np.array([2, -1, 12, 0, 7, -1, 7]), 0.375
+    dh, dw = jax.grad(lambda a, b: scale * loss_sum(a, b, targets)[0], argnums=(0, 1))(h, w)
+    loss, lse = loss_sum(h, w, targets)
+    lse = np.where(targets >= 0, lse, 0)                   # rows without a target are left out
+    write("loss", dict(h=h, w=w, targets=targets, scale=[scale], loss=[loss], lse=lse, dh=dh, dw=dw))
+
+
+ADAMW = dict(lr=0.01, beta1=f32(0.9), beta2=f32(0.95), eps=f32(1e-8), decay=f32(0.1))
+
+
+def write_adamw():
+    """Ten steps with the clip factor that each step was given; attributes in the order of the engine's record."""
+    w = normal(6)
+    grads, clip = normal(10, 6), np.linspace(0.25, 1.0, 10)
+    m, v, trace = np.zeros(6), np.zeros(6), []
+    out = dict(w=w, grads=grads, clip=clip, attr=[ADAMW[k] for k in ("beta1", "beta2", "eps", "decay")], lr=[ADAMW["lr"]])
+    for t in range(10):
+        w, m, v = adamw(w, m, v, grads[t] * clip[t], t + 1, **ADAMW)
+        trace.append(np.stack([w, m, v]))
+    out["trace"] = np.stack(trace)
+    write("adamw", out)
+
+
+# ---- a tiny dense model ------------------------------------------------------------------------------------------------
+# Parameter k (its place in the list), element i (row-major):
+#   s = sin(0.61803398875 * (double)(i * i) + 0.9 * k)
+#   matrix: sqrt(2 / columns) * s      gain: 1 + 0.1 * s
+# Tokens: (7 t t + 3 t + 1) mod 32 for row t of 20; documents are rows 0..11 and 12..19; the target of a row is the next
+# token of its document, -1 in a document's last row. Loss = sum over trained rows / trained rows.
+M = dict(W=32, D=16, F=24, layers=2, heads=2, nope=4, ext=4, v=6, kv_lora=8, theta=10000.0, interleaved=True,
+         eps=f32(1e-5), kv_eps=f32(1e-6), T=20, docs=(12, 8))
+
+
+def model_shapes():
+    D, F, H = M["D"], M["F"], M["heads"]
+    shapes = [("embed", (M["W"], D))]
+    for L in range(M["layers"]):
+        p = "layers.%d." % L
+        shapes += [(p + "input_norm", (D,)), (p + "q", (H * (M["nope"] + M["ext"]), D)), (p + "kv_a", (M["kv_lora"] + M["ext"], D)),
+                   (p + "kv_norm", (M["kv_lora"],)), (p + "kv_b", (H * (M["nope"] + M["v"]), M["kv_lora"])), (p + "o", (D, H * M["v"])),
+                   (p + "post_norm", (D,)), (p + "gate", (F, D)), (p + "up", (F, D)), (p + "down", (D, F))]
+    return shapes + [("norm", (D,)), ("head", (M["W"], D))]
+
+
+def model_params():
+    params = {}
+    for k, (name, shape) in enumerate(model_shapes()):
+        n = math.prod(shape)
+        s = np.array([math.sin(0.61803398875 * float(i * i) + 0.9 * k) for i in range(n)]).reshape(shape)
+        params[name] = 1 + 0.1 * s if len(shape) == 1 else math.sqrt(2 / shape[1]) * s
+    return params
+
+
+def model_data():
+    T = M["T"]
+    tokens = np.array([(7 * t * t + 3 * t + 1) % M["W"] for t in range(T)])
+    start, targets, row = np.zeros(T, dtype=np.int64), np.full(T, -1), 0
+    for n in M["docs"]:
+        start[row:row + n] = row
+        targets[row:row + n - 1] = tokens[row + 1:row + n]
+        row += n
+    return tokens, start, np.arange(T), targets
+
+
+def model_hidden(p, tokens, start, pos):
+    H, nope, ext, v, c = M["heads"], M["nope"], M["ext"], M["v"], M["kv_lora"]
+    x = p["embed"][tokens]
+    for L in range(M["layers"]):
+        w = lambda name: p["layers.%d.%s" % (L, name)]  # noqa: E731,B023
+        h = rmsnorm(x, w("input_norm"), M["eps"])
+        q = rope(h @ w("q").T, pos, start, H, nope, ext, M["theta"], M["interleaved"])
+        a = h @ w("kv_a").T
+        kr = rope(a[:, c:], pos, start, 1, 0, ext, M["theta"], M["interleaved"])
+        kv = rmsnorm(a[:, :c], w("kv_norm"), M["kv_eps"]) @ w("kv_b").T
+        o, _ = attention(q, kv, kr, start, pos, H, nope, ext, v, f32((nope + ext) ** -0.5))
+        x = x + o @ w("o").T
+        h = rmsnorm(x, w("post_norm"), M["eps"])
+        x = x + swiglu(h @ w("gate").T, h @ w("up").T) @ w("down").T
+    return rmsnorm(x, p["norm"], M["eps"])
+
+
+def write_model():
+    params, (tokens, start, pos, targets) = model_params(), model_data()
+    n_trained = int((targets >= 0).sum())
+
+    @jax.jit
+    def mean_loss(p):
+        return loss_sum(model_hidden(p, tokens, start, pos), p["head"], targets)[0] / n_trained
+
+    step = jax.jit(jax.value_and_grad(mean_loss))
+    loss, grads = step(params)
+    logits = model_hidden(params, tokens, start, pos) @ params["head"].T
+    out = dict(tokens=tokens, start=start, targets=targets, loss=[loss], logits=logits[:4])
+    out["grad_norms"] = [np.sqrt(np.sum(np.square(grads[k]))) for k, _ in model_shapes()]
+    out["d_embed"], out["d_head_row3"] = grads["embed"], grads["head"][3]
+    for key, max_norm in (("losses", 0.0), ("losses_clip", 1.0)):
+        w = {k: jnp.asarray(x) for k, x in params.items()}
+        m = {k: jnp.zeros_like(x) for k, x in w.items()}
+        v = {k: jnp.zeros_like(x) for k, x in w.items()}
+        losses, norms = [], []
+        for t in range(10):
+            loss, grads = step(w)
+            norm = float(np.sqrt(sum(np.sum(np.square(g)) for g in grads.values())))
+            clip = min(1.0, max_norm / (norm + 1e-6)) if max_norm > 0 else 1.0
+            losses.append(loss)
+            norms.append(norm)
+            for k in w:                                    # gains are not decayed
+                hyper = dict(ADAMW, decay=ADAMW["decay"] if w[k].ndim > 1 else 0.0)
+                w[k], m[k], v[k] = adamw(w[k], m[k], v[k], grads[k] * clip, t + 1, **hyper)
+        losses.append(step(w)[0])                          # after the tenth step
+        out[key], out[key.replace("losses", "norms")] = losses, norms
+    write("tiny_dense", out)
+    print("tiny_dense", [float(x) for x in out["losses"]], [float(x) for x in out["norms"]])
+
+
+if __name__ == "__main__":
+    os.makedirs(OUT, exist_ok=True)
+    for make in (write_embedding, write_linear, write_rmsnorm, write_rope, write_attention, write_swiglu, write_loss, write_adamw, write_model):
+        make()
