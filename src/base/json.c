@@ -202,7 +202,7 @@ static bool number_end(parser *p, size_t *end, bool *integer)
     size_t at = p->at + (p->s[p->at] == '-'), first = at;
     while (at < p->n && p->s[at] >= '0' && p->s[at] <= '9') at++;
     if (at == first || (p->s[first] == '0' && at > first + 1)) {
-        p->at = at == first ? at : first + 1;
+        p->at = at == first ? at : first;
         return false;
     }
     *integer = true;
@@ -234,7 +234,10 @@ static cdr_status read_number(parser *p, cdr_json *j)
 {
     size_t from = p->at, end;
     bool integer;
-    if (!number_end(p, &end, &integer)) return fail_syntax(p, p->at > from && p->s[p->at - 1] == '0' ? "no digit behind a leading 0" : "a digit");
+    if (!number_end(p, &end, &integer)) {
+        if (p->at < p->n && p->s[p->at] == '0') return fail_at(p, p->at, "json.syntax", "a leading zero; JSON numbers have none. Remove it");
+        return fail_syntax(p, "a digit");
+    }
     if (end - from > NUMBER_MAX)
         return fail_at(p, from, "json.number", "a number of more than 400 characters; no format holds it. Round it");
     char text[NUMBER_MAX + 1];
@@ -338,13 +341,13 @@ static cdr_status fail_duplicate(parser *p, const waiting *w)
 static cdr_status close_container(parser *p, const frame *f, cdr_json *j)
 {
     int64_t n = p->n_stack - f->first;
-    waiting *w = p->stack + f->first;
     bool object = f->open == '{', indexed = object && n > SMALL;
     uint64_t slots = indexed ? slot_count((uint64_t)n) : 0;
     j->kind = object ? CDR_JSON_OBJECT : CDR_JSON_ARRAY;
     j->n = (uint32_t)n;
     j->u.items = NULL;
     if (n == 0) return CDR_OK;
+    const waiting *w = p->stack + f->first;
     cdr_json *items = cdr_pool_alloc(p->pool, (size_t)n * sizeof *items + slots * sizeof(uint32_t));
     for (int64_t i = 0; i < n; i++) items[i] = w[i].node;
     if (object && !indexed) {
