@@ -51,6 +51,70 @@ char *cdr_model_print(const cdr_model *m, cdr_pool *pool);         /* one line a
 /* FLOPs of attention products for one query-key pair, forward, summed over layers: 2 H (nope + ext + v) each. */
 double cdr_model_pair_flop(const cdr_model *m);
 
+/* ---- inside of the folder ----------------------------------------------------------------------------------------------
+ * description.c reads the file into a tree with its sizes; model.c makes layers, tensors and the builder of it; each
+ * block_*.c is one row of the block table. */
+enum { CDR__MAX_NEEDS = 24, CDR__MAX_LOCALS = 24, CDR__MAX_FILES = 4 };
+
+typedef struct {                      /* a size: an integer, a real number, or a list of integers */
+    const char *name;
+    bool real, list;
+    int64_t i; double d;
+    const int64_t *items; int n;
+} cdr__size;
+
+typedef struct {                      /* a description as read: the merged tree of the file and what it extends */
+    cdr_pool *pool;
+    cdr_yaml *root;
+    const char *file[CDR__MAX_FILES]; int n_files;      /* a node's file is its line >> 20 */
+    cdr__size *size; int64_t n_sizes, cap_sizes;
+} cdr__desc;
+
+typedef enum { CDR__INIT_EMBED, CDR__INIT_LINEAR, CDR__INIT_OUT, CDR__INIT_NORM } cdr__init_class;
+typedef struct {                      /* a part that a block needs, with its shape */
+    const char *part;
+    int n_dim; int64_t n[2];
+    uint8_t init; int32_t block_rows; /* rows of one head where a matrix is one block a head; 0: whole */
+    bool lookup;                      /* a table that is looked up, not multiplied with */
+} cdr__need;
+
+typedef struct cdr__block cdr__block;
+typedef struct {
+    const char *type, *label;         /* "mla", "MLA" */
+    bool mixer;                       /* else ffn */
+    const char *attrs, *parts;        /* all names that a description may use, separated by spaces */
+    /* Reads the attributes, fills need and attr; NULL: the block is not in this version. */
+    cdr_status (*open)(const cdr__desc *d, const cdr_yaml *node, cdr__block *b, cdr_err *err);
+    cdr_val (*forward)(cdr_graph *g, const cdr__block *b, const char *const *name, cdr_io *io, cdr_val x_TD);
+    double (*pair_flop)(const cdr__block *b);
+} cdr__block_type;
+struct cdr__block {
+    const cdr__block_type *type;
+    const char *name;                 /* in the description */
+    int64_t hidden;
+    void *attr;                       /* the type's own struct */
+    struct { const char *name; int64_t x; } local[CDR__MAX_LOCALS]; int n_locals;      /* its integer attributes, for shapes */
+    cdr__need need[CDR__MAX_NEEDS]; int n_needs;
+};
+extern const cdr__block_type *const cdr__block_types[];     /* ends with NULL */
+extern const cdr__block_type cdr__block_mla, cdr__block_glu;
+
+cdr_status cdr__desc_read(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr_pool *pool, cdr__desc *d, cdr_err *err);
+const char *cdr__desc_at(const cdr__desc *d, const cdr_yaml *node);            /* "tiny.yaml:7:13" */
+/* Own block first: size TYPE.NAME, then NAME. b NULL: no block. */
+const cdr__size *cdr__size_find(const cdr__desc *d, const cdr__block *b, const char *name);
+/* An integer expression over the block's attributes and sizes: integers, names, + - * //, parentheses, round_up(n, m). at: for messages. */
+cdr_status cdr__expr(const cdr__desc *d, const cdr__block *b, const char *text, const char *at, int64_t *x, cdr_err *err);
+/* An attribute of a block: its own, else the size TYPE.NAME; absent without `otherwise`: an error. */
+cdr_status cdr__attr_int(const cdr__desc *d, cdr__block *b, const cdr_yaml *node, const char *name, const int64_t *otherwise, int64_t *x, cdr_err *err);
+cdr_status cdr__attr_real(const cdr__desc *d, const cdr__block *b, const cdr_yaml *node, const char *name, const double *otherwise, double *x, cdr_err *err);
+const char *cdr__attr_word(const cdr_yaml *node, const char *name);            /* NULL: absent or no scalar */
+cdr_status cdr__block_refuse(const cdr__desc *d, const cdr__block *b, const cdr_yaml *at, const char *what, cdr_err *err);
+void cdr__block_need(cdr__block *b, const char *part, int64_t rows, int64_t cols, cdr__init_class init);    /* cols 0: one axis */
+cdr_val cdr__block_param(cdr_graph *g, const cdr__block *b, const char *const *name, const char *part);
+/* Layer sets: all, 3, 0-7, "0-3,8,last", "every 4 from 3". in: n flags. */
+bool cdr__layer_set(const char *text, int n, bool *in);
+
 #ifdef __cplusplus
 }
 #endif

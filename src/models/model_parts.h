@@ -1,0 +1,47 @@
+/* model_parts.h: the model as its files share it. model.c makes layers, tensors.c the tensors, forward.c the graph.
+ *
+ *   cdr__layer *l = &m->layer[i];
+ *   m->block[l->mixer].type->forward(g, &m->block[l->mixer], l->mixer_name, io, h_TD);
+ */
+#ifndef CDR_MODEL_PARTS_H
+#define CDR_MODEL_PARTS_H
+
+#include "models/models.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {                      /* one parameter */
+    const char *name;                 /* as in a checkpoint */
+    const cdr__need *need;
+    int dtype;                        /* of the checkpoint */
+    int16_t unit; int layer;          /* layer: its index in the full stack, -1: outside of it */
+} cdr__tensor;
+
+typedef struct {
+    int index;                        /* in the full stack: names and messages */
+    int mixer, ffn;                   /* blocks */
+    const char **mixer_name, **ffn_name, **own_name;      /* tensor names, by need of the block */
+} cdr__layer;
+
+struct cdr_model {
+    cdr__desc d;
+    cdr_model_info info;
+    double eps;
+    int n_all;                        /* layers of the full stack; info.n_layers: of the slice */
+    cdr__block self, layer_block;     /* parts outside of the layers; parts of every layer beside its blocks */
+    cdr__block *block; const cdr_yaml **block_node; int n_blocks;
+    cdr__layer *layer;
+    const char **self_name;
+    cdr__tensor *tensor; int64_t n_tensors, cap_tensors;
+};
+
+extern const cdr__block_type cdr__block_model, cdr__block_layer, cdr__block_kda, cdr__block_moe;
+
+cdr_status cdr__model_tensors(cdr_model *m, cdr_err *err);        /* names and shapes; fills the info's counts */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
