@@ -156,14 +156,26 @@ static int attention_saves(const void *attr, int n_in, const cdr_type *in, cdr_s
     return n;
 }
 
+/* The fast kernels load eight numbers at a time from every part of a head. */
+static const char *reject_not_8(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    const cdr_attention_attr *a = attr;
+    (void)n_in, (void)n_out, (void)t;
+    if (a->nope % 8 != 0 || a->ext % 8 != 0 || a->v % 8 != 0) return "a part of a head is not a multiple of 8 wide";
+    if (a->nope + a->ext > 1024 || a->v > 1024) return "a head is wider than 1024";
+    return NULL;
+}
+
 void cdr__attention_ref(const cdr_ref_args *a);
 void cdr__attention_bwd_ref(const cdr_ref_args *a);
 
 static const cdr_kernel attention_kernels[] = {
+    { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, reject_not_8, cdr__attention_fwd_avx2_work, NULL, cdr__attention_fwd_avx2 },
     { "base", "base", CDR_DEV_CPU, 0, NULL, cdr__attention_fwd_base_work, NULL, cdr__attention_fwd_base },
     { .name = NULL }
 };
 static const cdr_kernel attention_bwd_kernels[] = {
+    { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, reject_not_8, cdr__attention_bwd_avx2_work, NULL, cdr__attention_bwd_avx2 },
     { "base", "base", CDR_DEV_CPU, 0, NULL, cdr__attention_bwd_base_work, NULL, cdr__attention_bwd_base },
     { .name = NULL }
 };
