@@ -7,7 +7,6 @@
  * Bound: HBM forward; the scan backward, until W T reaches 10^9.
  */
 #include "device/cuda/cuda.cuh"
-#include "ops/embedding/embedding.h"
 
 enum { SPAN = 4 * CU_THREADS };             /* tokens of one scan, and columns of one block */
 
