@@ -1,0 +1,111 @@
+/* cpu_avx2.c: AVX2 kernel of the matrix product. Numeric class "fma": acc = fma(a, b, acc), u ascending.
+ *
+ * Tile 6 x 16: 12 accumulators, 2 vectors of B, 1 or 2 broadcasts of A = 16 registers. A step along k is 12 FMA (6 cycles
+ * at two a cycle) beside 2 loads and 6 broadcasts: bound by FMA. BF16 sources become F32 while they are packed. */
+#include "ops/linear/gemm_simd.h"
+
+enum { MR = 6, NR = 16 };
+
+/* The accumulators are 12 named variables: gcc 12 keeps an array of them in memory. rows is a constant where it is inlined. */
+#define ROW(r, x, lo, hi) \
+    if (rows > (r)) { \
+        const __m256 a_ = _mm256_broadcast_ss(x); \
+        lo = _mm256_fmadd_ps(a_, b0, lo); \
+        hi = _mm256_fmadd_ps(a_, b1, hi); \
+    }
+#define LOAD(r, lo, hi) \
+    if (rows > (r)) { \
+        lo = _mm256_loadu_ps(t->c + (r) * t->ldc); \
+        hi = _mm256_loadu_ps(t->c + (r) * t->ldc + 8); \
+    }
+#define STORE(r, lo, hi) \
+    if (rows > (r)) { \
+        _mm256_storeu_ps(t->c + (r) * t->ldc, lo); \
+        _mm256_storeu_ps(t->c + (r) * t->ldc + 8, hi); \
+    }
+
+CDR__INLINE void tile_avx2(const cdr__tile *t, const int rows)
+{
+    const float *b = (const float *)(const void *)t->b, *a = (const float *)(const void *)t->a;
+    const int64_t row = t->a_row, row3 = 3 * row, col = t->a_col;
+    const char *ahead = t->ahead;
+    const __m256 zero = _mm256_setzero_ps();
+    __m256 c00 = zero, c01 = zero, c10 = zero, c11 = zero, c20 = zero, c21 = zero;
+    __m256 c30 = zero, c31 = zero, c40 = zero, c41 = zero, c50 = zero, c51 = zero;
+    if (!t->first) {
+        LOAD(0, c00, c01) LOAD(1, c10, c11) LOAD(2, c20, c21) LOAD(3, c30, c31) LOAD(4, c40, c41) LOAD(5, c50, c51)
+    }
+    for (int64_t u = t->k; u > 0; u--) {
+        const __m256 b0 = _mm256_load_ps(b), b1 = _mm256_load_ps(b + 8);
+        const float *a3 = a + row3;
+        ROW(0, a, c00, c01) ROW(1, a + row, c10, c11) ROW(2, a + 2 * row, c20, c21)
+        ROW(3, a3, c30, c31) ROW(4, a3 + row, c40, c41) ROW(5, a3 + 2 * row, c50, c51)
+        _mm_prefetch(ahead, _MM_HINT_T1);
+        ahead += 64;
+        a += col;
+        b += NR;
+    }
+    STORE(0, c00, c01) STORE(1, c10, c11) STORE(2, c20, c21) STORE(3, c30, c31) STORE(4, c40, c41) STORE(5, c50, c51)
+}
+
+static void gemm_f32_avx2(const cdr__tile *t)
+{
+    switch (t->rows) {
+    case 6: tile_avx2(t, 6); break;
+    case 5: tile_avx2(t, 5); break;
+    case 4: tile_avx2(t, 4); break;
+    case 3: tile_avx2(t, 3); break;
+    case 2: tile_avx2(t, 2); break;
+    default: tile_avx2(t, 1); break;
+    }
+}
+
+CDR__INLINE __m256 load8(int dtype, const void *p, int64_t i)
+{
+    if (dtype == CDR_F32) return _mm256_loadu_ps((const float *)p + i);
+    const __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)((const uint16_t *)p + i)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+}
+
+CDR__INLINE void pack_b(int dtype, bool k_contig, const cdr__pack *s)
+{
+    if (s->n_i < NR) {
+        cdr__pack_b_part(dtype, 1, NR, k_contig, s, 0, 0, s->n_p);
+        return;
+    }
+    float *dst = (float *)(void *)s->dst;
+    if (!k_contig) {
+        for (int64_t u = 0; u < s->n_p; u++) {
+            _mm256_store_ps(dst + u * NR, load8(dtype, s->src, u * s->pitch));
+            _mm256_store_ps(dst + u * NR + 8, load8(dtype, s->src, u * s->pitch + 8));
+        }
+        return;
+    }
+    const int64_t whole = s->n_p / 8 * 8;
+    for (int64_t u = 0; u < whole; u += 8)
+        for (int64_t i = 0; i < NR; i += 8) {
+            __m256 x[8], y[8];
+            for (int64_t l = 0; l < 8; l++) x[l] = load8(dtype, s->src, (i + l) * s->pitch + u);
+            cdr__transpose8(x, y);
+            for (int64_t l = 0; l < 8; l++) _mm256_store_ps(dst + (u + l) * NR + i, y[l]);
+        }
+    cdr__pack_b_part(dtype, 1, NR, true, s, 0, whole, s->n_p);
+}
+
+static void a_f32_panels(const cdr__pack *s) { cdr__pack_a_panels(CDR_F32, 1, MR, s); }
+static void a_f32_rows(const cdr__pack *s) { cdr__pack_a_rows(CDR_F32, 1, s); }
+static void a_bf16_panels(const cdr__pack *s) { cdr__pack_a_panels(CDR_BF16, 1, MR, s); }
+static void a_bf16_rows(const cdr__pack *s) { cdr__pack_a_rows(CDR_BF16, 1, s); }
+static void b_f32_cols(const cdr__pack *s) { pack_b(CDR_F32, false, s); }
+static void b_f32_k(const cdr__pack *s) { pack_b(CDR_F32, true, s); }
+static void b_bf16_cols(const cdr__pack *s) { pack_b(CDR_BF16, false, s); }
+static void b_bf16_k(const cdr__pack *s) { pack_b(CDR_BF16, true, s); }
+static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f); }
+static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
+
+const cdr__gemm_isa cdr__gemm_avx2 = {
+    .name = "avx2", .mr = MR, .nr = NR, .mc = 144, .kc = 2048, .a_units = 96 * 1024, .pair = 1,
+    .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
+    .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },
+    .kernel = gemm_f32_avx2, .finish = { finish_f32, finish_bf16 },
+};

@@ -1,0 +1,87 @@
+/* cpu_avx512.c: AVX-512 F32 kernel of the matrix product. Numeric class "fma", the same chain as AVX2, bit for bit.
+ *
+ * Tile 6 x 64: 24 accumulators, 4 vectors of B, a broadcast of A = 29 of 32 registers. A step along k is 24 FMA beside
+ * 4 loads and 6 broadcasts: bound by FMA with one or two units. */
+#include "ops/linear/gemm_simd.h"
+
+enum { MR = 6, NR = 64, PAIR = 1 };
+
+/* Accumulators are 24 named variables: gcc 12 keeps an array of them in memory. rows is a constant where it is inlined. */
+#define ROW(r, x, c0, c1, c2, c3) \
+    if (rows > (r)) { \
+        const __m512 a_ = _mm512_set1_ps(*(x)); \
+        c0 = _mm512_fmadd_ps(a_, b0, c0); \
+        c1 = _mm512_fmadd_ps(a_, b1, c1); \
+        c2 = _mm512_fmadd_ps(a_, b2, c2); \
+        c3 = _mm512_fmadd_ps(a_, b3, c3); \
+    }
+#define LOAD(r, c0, c1, c2, c3) \
+    if (rows > (r)) { \
+        c0 = _mm512_loadu_ps(t->c + (r) * t->ldc); \
+        c1 = _mm512_loadu_ps(t->c + (r) * t->ldc + 16); \
+        c2 = _mm512_loadu_ps(t->c + (r) * t->ldc + 32); \
+        c3 = _mm512_loadu_ps(t->c + (r) * t->ldc + 48); \
+    }
+#define STORE(r, c0, c1, c2, c3) \
+    if (rows > (r)) { \
+        _mm512_storeu_ps(t->c + (r) * t->ldc, c0); \
+        _mm512_storeu_ps(t->c + (r) * t->ldc + 16, c1); \
+        _mm512_storeu_ps(t->c + (r) * t->ldc + 32, c2); \
+        _mm512_storeu_ps(t->c + (r) * t->ldc + 48, c3); \
+    }
+
+CDR__INLINE void tile_avx512(const cdr__tile *t, const int rows)
+{
+    const float *b = (const float *)(const void *)t->b, *a = (const float *)(const void *)t->a;
+    const int64_t row = t->a_row, row3 = 3 * row, col = t->a_col;
+    const char *ahead = t->ahead;
+    const __m512 z = _mm512_setzero_ps();
+    __m512 c00 = z, c01 = z, c02 = z, c03 = z, c10 = z, c11 = z, c12 = z, c13 = z, c20 = z, c21 = z, c22 = z, c23 = z;
+    __m512 c30 = z, c31 = z, c32 = z, c33 = z, c40 = z, c41 = z, c42 = z, c43 = z, c50 = z, c51 = z, c52 = z, c53 = z;
+    if (!t->first) {
+        LOAD(0, c00, c01, c02, c03) LOAD(1, c10, c11, c12, c13) LOAD(2, c20, c21, c22, c23)
+        LOAD(3, c30, c31, c32, c33) LOAD(4, c40, c41, c42, c43) LOAD(5, c50, c51, c52, c53)
+    }
+    for (int64_t u = t->k; u > 0; u--) {
+        const __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + 16), b2 = _mm512_load_ps(b + 32), b3 = _mm512_load_ps(b + 48);
+        const float *a3 = a + row3;
+        ROW(0, a, c00, c01, c02, c03) ROW(1, a + row, c10, c11, c12, c13) ROW(2, a + 2 * row, c20, c21, c22, c23)
+        ROW(3, a3, c30, c31, c32, c33) ROW(4, a3 + row, c40, c41, c42, c43) ROW(5, a3 + 2 * row, c50, c51, c52, c53)
+        _mm_prefetch(ahead, _MM_HINT_T1);
+        ahead += 64;
+        a += col;
+        b += NR;
+    }
+    STORE(0, c00, c01, c02, c03) STORE(1, c10, c11, c12, c13) STORE(2, c20, c21, c22, c23)
+    STORE(3, c30, c31, c32, c33) STORE(4, c40, c41, c42, c43) STORE(5, c50, c51, c52, c53)
+}
+
+static void gemm_f32_avx512(const cdr__tile *t)
+{
+    switch (t->rows) {
+    case 6: tile_avx512(t, 6); break;
+    case 5: tile_avx512(t, 5); break;
+    case 4: tile_avx512(t, 4); break;
+    case 3: tile_avx512(t, 3); break;
+    case 2: tile_avx512(t, 2); break;
+    default: tile_avx512(t, 1); break;
+    }
+}
+
+static void a_f32_panels(const cdr__pack *s) { cdr__pack_a_panels_avx512(CDR_F32, PAIR, MR, s); }
+static void a_f32_rows(const cdr__pack *s) { cdr__pack_a_rows_avx512(CDR_F32, PAIR, s); }
+static void a_bf16_panels(const cdr__pack *s) { cdr__pack_a_panels_avx512(CDR_BF16, PAIR, MR, s); }
+static void a_bf16_rows(const cdr__pack *s) { cdr__pack_a_rows_avx512(CDR_BF16, PAIR, s); }
+static void b_f32_cols(const cdr__pack *s) { cdr__pack_b_avx512(CDR_F32, PAIR, NR, false, s); }
+static void b_f32_k(const cdr__pack *s) { cdr__pack_b_avx512(CDR_F32, PAIR, NR, true, s); }
+static void b_bf16_cols(const cdr__pack *s) { cdr__pack_b_avx512(CDR_BF16, PAIR, NR, false, s); }
+static void b_bf16_k(const cdr__pack *s) { cdr__pack_b_avx512(CDR_BF16, PAIR, NR, true, s); }
+static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f); }
+static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
+
+const cdr__gemm_isa cdr__gemm_avx512 = {
+    .name = "avx512", .mr = MR, .nr = NR, .mc = 240, .kc = 1024, .a_units = 128 * 1024, .pair = PAIR,
+    .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
+    .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },
+    .kernel = gemm_f32_avx512, .finish = { finish_f32, finish_bf16 },
+};

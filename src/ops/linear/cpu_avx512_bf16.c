@@ -1,0 +1,92 @@
+/* cpu_avx512_bf16.c: AVX-512 BF16 kernel of the matrix product. Numeric class "bf16dot": acc = vdpbf16ps(acc, a, b), which
+ * adds the products of k = 2u + 1 and 2u, u ascending; subnormal inputs and results count as zero in that instruction.
+ *
+ * Tile 6 x 64: 24 accumulators, 4 vectors of B, a broadcast pair of A = 29 of 32 registers; B packed [n/64][k/2][64][2].
+ * A step along k is 24 vdpbf16ps beside 4 loads and 6 broadcasts: bound by vdpbf16ps, one a cycle or less. All of k in one
+ * pass up to 4096: splitting it at 256 to 512 was measured to cost 5 to 20 % (spec/dependencies.md, 1.3). */
+#include "ops/linear/gemm_simd.h"
+
+enum { MR = 6, NR = 64, PAIR = 2 };
+
+/* Accumulators are 24 named variables: gcc 12 keeps an array of them in memory. rows is a constant where it is inlined. */
+#define ROW(r, x, c0, c1, c2, c3) \
+    if (rows > (r)) { \
+        const __m512bh a_ = as_bh(_mm512_set1_epi32((int)*(x))); \
+        c0 = _mm512_dpbf16_ps(c0, a_, b0); \
+        c1 = _mm512_dpbf16_ps(c1, a_, b1); \
+        c2 = _mm512_dpbf16_ps(c2, a_, b2); \
+        c3 = _mm512_dpbf16_ps(c3, a_, b3); \
+    }
+#define LOAD(r, c0, c1, c2, c3) \
+    if (rows > (r)) { \
+        c0 = _mm512_loadu_ps(t->c + (r) * t->ldc); \
+        c1 = _mm512_loadu_ps(t->c + (r) * t->ldc + 16); \
+        c2 = _mm512_loadu_ps(t->c + (r) * t->ldc + 32); \
+        c3 = _mm512_loadu_ps(t->c + (r) * t->ldc + 48); \
+    }
+#define STORE(r, c0, c1, c2, c3) \
+    if (rows > (r)) { \
+        _mm512_storeu_ps(t->c + (r) * t->ldc, c0); \
+        _mm512_storeu_ps(t->c + (r) * t->ldc + 16, c1); \
+        _mm512_storeu_ps(t->c + (r) * t->ldc + 32, c2); \
+        _mm512_storeu_ps(t->c + (r) * t->ldc + 48, c3); \
+    }
+
+CDR__INLINE __m512bh as_bh(__m512i x) { return (__m512bh)x; }
+
+CDR__INLINE void tile_bf16(const cdr__tile *t, const int rows)
+{
+    const uint32_t *b = t->b, *a = t->a;
+    const int64_t row = t->a_row, row3 = 3 * row, col = t->a_col;
+    const char *ahead = t->ahead;
+    const __m512 z = _mm512_setzero_ps();
+    __m512 c00 = z, c01 = z, c02 = z, c03 = z, c10 = z, c11 = z, c12 = z, c13 = z, c20 = z, c21 = z, c22 = z, c23 = z;
+    __m512 c30 = z, c31 = z, c32 = z, c33 = z, c40 = z, c41 = z, c42 = z, c43 = z, c50 = z, c51 = z, c52 = z, c53 = z;
+    if (!t->first) {
+        LOAD(0, c00, c01, c02, c03) LOAD(1, c10, c11, c12, c13) LOAD(2, c20, c21, c22, c23)
+        LOAD(3, c30, c31, c32, c33) LOAD(4, c40, c41, c42, c43) LOAD(5, c50, c51, c52, c53)
+    }
+    for (int64_t u = t->k; u > 0; u--) {
+        const __m512bh b0 = as_bh(_mm512_load_si512(b)), b1 = as_bh(_mm512_load_si512(b + 16));
+        const __m512bh b2 = as_bh(_mm512_load_si512(b + 32)), b3 = as_bh(_mm512_load_si512(b + 48));
+        const uint32_t *a3 = a + row3;
+        ROW(0, a, c00, c01, c02, c03) ROW(1, a + row, c10, c11, c12, c13) ROW(2, a + 2 * row, c20, c21, c22, c23)
+        ROW(3, a3, c30, c31, c32, c33) ROW(4, a3 + row, c40, c41, c42, c43) ROW(5, a3 + 2 * row, c50, c51, c52, c53)
+        _mm_prefetch(ahead, _MM_HINT_T1);
+        ahead += 64;
+        a += col;
+        b += NR;
+    }
+    STORE(0, c00, c01, c02, c03) STORE(1, c10, c11, c12, c13) STORE(2, c20, c21, c22, c23)
+    STORE(3, c30, c31, c32, c33) STORE(4, c40, c41, c42, c43) STORE(5, c50, c51, c52, c53)
+}
+
+static void gemm_bf16_avx512(const cdr__tile *t)
+{
+    switch (t->rows) {
+    case 6: tile_bf16(t, 6); break;
+    case 5: tile_bf16(t, 5); break;
+    case 4: tile_bf16(t, 4); break;
+    case 3: tile_bf16(t, 3); break;
+    case 2: tile_bf16(t, 2); break;
+    default: tile_bf16(t, 1); break;
+    }
+}
+
+static void a_f32_panels(const cdr__pack *s) { cdr__pack_a_panels_avx512(CDR_F32, PAIR, MR, s); }
+static void a_f32_rows(const cdr__pack *s) { cdr__pack_a_rows_avx512(CDR_F32, PAIR, s); }
+static void a_bf16_panels(const cdr__pack *s) { cdr__pack_a_panels_avx512(CDR_BF16, PAIR, MR, s); }
+static void a_bf16_rows(const cdr__pack *s) { cdr__pack_a_rows_avx512(CDR_BF16, PAIR, s); }
+static void b_f32_cols(const cdr__pack *s) { cdr__pack_b_avx512(CDR_F32, PAIR, NR, false, s); }
+static void b_f32_k(const cdr__pack *s) { cdr__pack_b_avx512(CDR_F32, PAIR, NR, true, s); }
+static void b_bf16_cols(const cdr__pack *s) { cdr__pack_b_avx512(CDR_BF16, PAIR, NR, false, s); }
+static void b_bf16_k(const cdr__pack *s) { cdr__pack_b_avx512(CDR_BF16, PAIR, NR, true, s); }
+static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f); }
+static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
+
+const cdr__gemm_isa cdr__gemm_avx512_bf16 = {
+    .name = "avx512_bf16", .mr = MR, .nr = NR, .mc = 240, .kc = 2048, .a_units = 128 * 1024, .pair = PAIR,
+    .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
+    .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },
+    .kernel = gemm_bf16_avx512, .finish = { finish_f32, finish_bf16 },
+};

@@ -1,0 +1,135 @@
+/* gemm_isa.h: what one instruction set contributes to the matrix product (gemm.c has the blocking, gemm.h the meaning):
+ * a row of cdr__gemm_isas, and the bodies of packing and finishing that every ISA's file compiles with its own flags.
+ *
+ *   const cdr__gemm_isa cdr__gemm_avx2 = { .mr = 6, .nr = 16, .mc = 144, .kc = 2048, .pair = 1, .kernel = ..., ... };
+ *
+ * Everything packed is made of 32-bit units along k: one F32 (pair = 1), or the two BF16 of k = 2u, 2u + 1 (pair = 2;
+ * the last unit of an odd k is padded with zero on both sides). kc counts units. */
+#ifndef CDR_OPS_GEMM_ISA_H
+#define CDR_OPS_GEMM_ISA_H
+
+#include "ops/linear/gemm.h"
+
+#define CDR__INLINE static inline __attribute__((always_inline))
+
+/* X(i, p): i the row of A or the column of B, p along k. k_contig: p is contiguous and i strided, else the reverse.
+ * src is X(0, 0); pitch in elements. */
+typedef struct {
+    const void *src; int64_t pitch;
+    int64_t n_i, n_p;            /* elements */
+    uint32_t *dst; int64_t ld;   /* ld: units between rows of dst, only where A is packed from k_contig */
+} cdr__pack;
+
+/* c[r][j] = (first ? 0 : c[r][j]) + sum_u a[r * a_row + u * a_col] b[u * nr + j], r < rows <= mr, j < nr, u < k ascending */
+typedef struct {
+    const uint32_t *a; int64_t a_row, a_col;
+    const uint32_t *b;
+    float *c; int64_t ldc;
+    int64_t k; int rows; bool first;
+    const char *ahead;           /* one line (64 bytes) a unit is prefetched from here: the next panel of B */
+} cdr__tile;
+
+/* C[r][j] (+)= acc[r * nr + j], r < rows, j < cols */
+typedef struct { const float *acc; int rows, cols; void *c; int64_t pitch; bool add; } cdr__finish;
+
+typedef struct {
+    const char *name;
+    int mr, nr;                  /* tile */
+    int mc, kc;                  /* most rows and units of one packed block of A; mc % mr == 0 */
+    int a_units;                 /* and its size, which bounds the rows further: what L2 holds beside a panel of B */
+    int pair;                    /* elements of a unit */
+    void (*pack_a[2][2])(const cdr__pack *s);      /* [dtype][k_contig]: to rows [n_i][ld], or panels [n_i / mr][units][mr] */
+    void (*pack_b[2][2])(const cdr__pack *s);      /* one panel, [units][nr]; columns from n_i on are zeros */
+    void (*kernel)(const cdr__tile *t);
+    void (*finish[2])(const cdr__finish *f);       /* [dtype of C] */
+} cdr__gemm_isa;
+_Static_assert(CDR_F32 == 0 && CDR_BF16 == 1, "the tables are indexed by dtype");
+
+extern const cdr__gemm_isa cdr__gemm_base, cdr__gemm_avx2, cdr__gemm_avx512, cdr__gemm_avx512_bf16;
+
+/* ---- bodies; dtype, pair, nr, mr are constants where they are called, so that each folds to one loop -------------- */
+/* As cdr_f32_to_bf16, without a branch. */
+CDR__INLINE uint32_t cdr__round_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    const uint32_t quiet = (u >> 16) | 0x40u, even = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    return (u & 0x7fffffffu) > 0x7f800000u ? quiet : even;
+}
+
+CDR__INLINE uint32_t cdr__bits(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+
+CDR__INLINE float cdr__load(int dtype, const void *p, int64_t i)
+{
+    return dtype == CDR_F32 ? ((const float *)p)[i] : cdr_bf16_to_f32(((const uint16_t *)p)[i]);
+}
+
+CDR__INLINE uint32_t cdr__load_bf16(int dtype, const void *p, int64_t i)
+{
+    return dtype == CDR_F32 ? cdr__round_bf16(((const float *)p)[i]) : ((const uint16_t *)p)[i];
+}
+
+/* Unit u of X(i, .), whose elements are step apart from at on; the element past n_p is zero. */
+CDR__INLINE uint32_t cdr__unit(int dtype, int pair, const cdr__pack *s, int64_t at, int64_t step, int64_t u)
+{
+    if (pair == 1) return cdr__bits(cdr__load(dtype, s->src, at + u * step));
+    const uint32_t lo = cdr__load_bf16(dtype, s->src, at + 2 * u * step);
+    return 2 * u + 1 < s->n_p ? lo | cdr__load_bf16(dtype, s->src, at + (2 * u + 1) * step) << 16 : lo;
+}
+
+CDR__INLINE void cdr__pack_a_rows(int dtype, int pair, const cdr__pack *s)
+{
+    const int64_t full = s->n_p / pair, n_u = (s->n_p + pair - 1) / pair;
+    for (int64_t i = 0; i < s->n_i; i++) {
+        uint32_t *CDR_RESTRICT d = s->dst + i * s->ld;
+        if (pair == 2 && dtype == CDR_BF16) memcpy(d, (const uint16_t *)s->src + i * s->pitch, (size_t)full * 4);
+        else for (int64_t u = 0; u < full; u++) d[u] = cdr__unit(dtype, pair, s, i * s->pitch, 1, u);
+        if (full < n_u) d[full] = cdr__unit(dtype, pair, s, i * s->pitch, 1, full);
+    }
+}
+
+CDR__INLINE void cdr__pack_a_panels(int dtype, int pair, int mr, const cdr__pack *s)
+{
+    const int64_t n_u = (s->n_p + pair - 1) / pair;
+    for (int64_t i0 = 0; i0 < s->n_i; i0 += mr) {
+        uint32_t *CDR_RESTRICT d = s->dst + i0 * n_u;
+        if (s->n_i - i0 >= mr)
+            for (int64_t u = 0; u < n_u; u++)
+                for (int64_t i = 0; i < mr; i++) d[u * mr + i] = cdr__unit(dtype, pair, s, i0 + i, s->pitch, u);
+        else
+            for (int64_t u = 0; u < n_u; u++)
+                for (int64_t i = 0; i < s->n_i - i0; i++) d[u * mr + i] = cdr__unit(dtype, pair, s, i0 + i, s->pitch, u);
+    }
+}
+
+/* Columns i0 .. nr - 1 of units u0 .. u1 - 1; the part of a panel that a vector body leaves. */
+CDR__INLINE void cdr__pack_b_part(int dtype, int pair, int nr, bool k_contig, const cdr__pack *s, int64_t i0, int64_t u0, int64_t u1)
+{
+    for (int64_t u = u0; u < u1; u++) {
+        for (int64_t i = i0; i < CDR_MIN(s->n_i, nr); i++)
+            s->dst[u * nr + i] = k_contig ? cdr__unit(dtype, pair, s, i * s->pitch, 1, u) : cdr__unit(dtype, pair, s, i, s->pitch, u);
+        for (int64_t i = CDR_MAX(s->n_i, i0); i < nr; i++) s->dst[u * nr + i] = 0;
+    }
+}
+
+CDR__INLINE void cdr__finish_body(int dtype, int nr, const cdr__finish *f)
+{
+    for (int r = 0; r < f->rows; r++) {
+        const float *acc = f->acc + r * nr;
+        if (dtype == CDR_F32) {
+            float *c = (float *)f->c + r * f->pitch;
+            if (f->add) for (int j = 0; j < f->cols; j++) c[j] += acc[j];
+            else for (int j = 0; j < f->cols; j++) c[j] = acc[j];
+        } else {
+            uint16_t *c = (uint16_t *)f->c + r * f->pitch;
+            if (f->add) for (int j = 0; j < f->cols; j++) c[j] = (uint16_t)cdr__round_bf16(cdr_bf16_to_f32(c[j]) + acc[j]);
+            else for (int j = 0; j < f->cols; j++) c[j] = (uint16_t)cdr__round_bf16(acc[j]);
+        }
+    }
+}
+#endif
