@@ -11,11 +11,11 @@
  * Gradient: op->grad builds the backward calls, the oracle evaluates them in double, and they are compared with finite
  * differences of the reference at sampled elements. The backward operators' kernels have value cases of their own.
  * That this harness finds each kind of fault is itself tested: test/test_ops.c. */
-#include "run/run.h"
+#include "run/check.h"
 #include <fnmatch.h>
 #include <math.h>
 
-enum { CANARY_BYTES = 4096, CANARY = 0xC5, PITCH_PAD = 8, MAX_FAULT_LINES = 12, MAX_KERNELS = 16 };
+enum { CANARY_BYTES = CDR_CHECK_MARGIN, CANARY = 0xC5, PITCH_PAD = 8, MAX_FAULT_LINES = 12, MAX_KERNELS = 16 };
 
 typedef struct { unsigned char *block, *p; size_t bytes; } guarded;      /* bytes at p, canaries on both sides */
 
@@ -23,8 +23,9 @@ typedef enum { F_VALUE, F_GRAD, F_CANARY, F_THREADS, F_BITS, F_OTHER, N_FAULTS }
 
 /* The state of one operator's check. */
 typedef struct {
+    const cdr_check_target *on;              /* NULL: this CPU */
     uint32_t isa; bool quick, dense_only; int n_threads;
-    int n_cases, n_failed_cases, n_grad_cases, n_runs;
+    int n_cases, n_failed_cases, n_grad_cases, n_runs, n_refused;
     int n_faults[N_FAULTS], n_lines;
     double worst_value, worst_grad;
     cdr_text faults;
@@ -291,10 +292,10 @@ static void run_kernel(checker *k, const instance *s, const cdr_kernel *kern, co
     cdr_args a = { .attr = s->c->attr, .type = t, .ptr = ptr, .n_in = s->c->n_in, .n_out = s->n_out, .add = v->add,
                    .work = work > 0 ? b->work.p : NULL, .lane = &lane };
     k->n_runs++;
-    cdr_status st = kern->run(&a);
+    cdr_status st = k->on ? k->on->run(k->on, kern, &a, work) : kern->run(&a);
     if (st != CDR_OK) fault(k, F_OTHER, "%s: returned status %d", where, (int)st);
     check_guards(k, s, t, b, where);
-    if (s->c->property && !v->pitched && !v->wide && !v->add) {
+    if (s->c->property && !k->on && !v->pitched && !v->wide && !v->add) {
         const char *bad = s->c->property(&a);
         if (bad) fault(k, F_OTHER, "%s: property does not hold: %s", where, bad);
     }
@@ -360,8 +361,9 @@ static void check_variant(checker *k, const instance *s, const variant *v)
     buffers first[MAX_KERNELS];                            /* of each kernel that ran, with one thread */
     const cdr_kernel *ran[MAX_KERNELS];
     int n_ran = 0;
-    for (const cdr_kernel *kern = s->op->kernels; kern && kern->name; kern++) {
-        if (kern->device != CDR_DEV_CPU || (kern->needs & ~k->isa)) continue;
+    int device = k->on ? k->on->device : CDR_DEV_CPU;
+    for (const cdr_kernel *kern = cdr_op_kernels(s->op, device); kern->name; kern++) {
+        if (kern->device != device || (kern->needs & ~k->isa)) continue;
         if (kern->reject && kern->reject(s->c->attr, s->c->n_in, s->n_out, t)) continue;
         CDR_CHECK(n_ran < MAX_KERNELS);
         char where[160];
@@ -387,7 +389,8 @@ static void check_variant(checker *k, const instance *s, const variant *v)
         }
         ran[n_ran++] = kern;
     }
-    if (n_ran == 0) fault(k, F_OTHER, "%s: no kernel takes it", v->name);
+    if (n_ran == 0 && k->on) k->n_refused++;               /* another device's kernels may refuse what the CPU takes */
+    else if (n_ran == 0) fault(k, F_OTHER, "%s: no kernel takes it", v->name);
     for (int j = 0; j < n_ran; j++) free_buffers(&first[j]);
 }
 
@@ -561,7 +564,7 @@ static void check_case(checker *k, const cdr_case *c)
     if (make_instance(k, &s, c)) {
         check_values(k, &s);
         if (c->grad && !c->op->grad) fault(k, F_GRAD, "asks for gradients, but the operator has none");
-        if (c->grad && c->op->grad) check_gradient(k, &s);
+        if (c->grad && c->op->grad && !k->on) check_gradient(k, &s);
     }
     free_instance(&s);
     if (n_faults(k) > before) k->n_failed_cases++;
@@ -574,7 +577,8 @@ static void report_op(const checker *k, const cdr_op *op, int64_t ns, cdr_text *
     cdr_text_printf(r, "%-9s %d cases: value %s (worst %.1e)", op->name, k->n_cases, verdict(k, F_VALUE), k->worst_value);
     if (k->n_grad_cases > 0 || k->n_faults[F_GRAD]) cdr_text_printf(r, ", gradient %s (worst %.1e)", verdict(k, F_GRAD), k->worst_grad);
     cdr_text_printf(r, ", canaries %s", verdict(k, F_CANARY));
-    if (k->n_threads > 1) cdr_text_printf(r, ", 1 = %d threads %s", k->n_threads, k->n_faults[F_THREADS] ? "FAILED" : "bit-equal");
+    if (k->on) cdr_text_printf(r, ", repeated %s, %d variants refused", k->n_faults[F_THREADS] ? "FAILED" : "bit-equal", k->n_refused);
+    else if (k->n_threads > 1) cdr_text_printf(r, ", 1 = %d threads %s", k->n_threads, k->n_faults[F_THREADS] ? "FAILED" : "bit-equal");
     if (k->n_faults[F_BITS]) cdr_text_printf(r, ", kernels of one class FAILED");
     if (k->dense_only) cdr_text_printf(r, ", dense only");
     if (k->n_faults[F_OTHER]) cdr_text_printf(r, ", other faults %d", k->n_faults[F_OTHER]);
@@ -596,7 +600,8 @@ static void check_operator(const cdr_op *op, const cdr_case *const *tables, chec
     for (int i = 0; op->ref && tables[i]; i++) for (const cdr_case *c = tables[i]; c->name; c++) if (c->op == op) check_case(&k, c);
     if (!op->ref) fault(&k, F_OTHER, "has no double reference");
     else if (k.n_cases == 0) fault(&k, F_OTHER, "has no test case");
-    else if (op->grad && k.n_grad_cases == 0) fault(&k, F_GRAD, "has a gradient, but no case checks it");
+    else if (k.on && k.n_runs == 0) fault(&k, F_OTHER, "no kernel of the device ran");
+    else if (op->grad && !k.on && k.n_grad_cases == 0) fault(&k, F_GRAD, "has a gradient, but no case checks it");
     report_op(&k, op, cdr_now_ns() - t0, r);
     sum->n_cases += k.n_cases;
     sum->n_failed += k.n_cases == 0 || (n_faults(&k) > 0 && k.n_failed_cases == 0) ? 1 : k.n_failed_cases;
@@ -638,13 +643,13 @@ static bool selected(const char *pattern, const cdr_op *op)
     return false;
 }
 
-cdr_status cdr_check_op(const char *op, uint32_t isa, bool quick, int n_threads, cdr_check_sum *sum, cdr_text *report, cdr_err *err)
+static cdr_status check_ops(const char *op, checker k, cdr_check_sum *sum, cdr_text *report, cdr_err *err)
 {
     *sum = (cdr_check_sum){ 0 };
     int n = 0;
     for (int i = 0; cdr_ops[i]; i++) {
         if (!selected(op ? op : "", cdr_ops[i])) continue;
-        check_operator(cdr_ops[i], cdr_cases, (checker){ .isa = isa, .quick = quick, .n_threads = n_threads }, sum, report);
+        check_operator(cdr_ops[i], cdr_cases, k, sum, report);
         n++;
     }
     if (n > 0) return verdict_of(sum, err);
@@ -655,4 +660,14 @@ cdr_status cdr_check_op(const char *op, uint32_t isa, bool quick, int n_threads,
     cdr_status st = cdr_fail(err, CDR_EUSER, "check.unknown-op", "check: no operator is named %s.%s", op, cdr_nearest(pool, op, names, n_names));
     cdr_pool_free(pool);
     return st;
+}
+
+cdr_status cdr_check_op(const char *op, uint32_t isa, bool quick, int n_threads, cdr_check_sum *sum, cdr_text *report, cdr_err *err)
+{
+    return check_ops(op, (checker){ .isa = isa, .quick = quick, .n_threads = n_threads }, sum, report, err);
+}
+
+cdr_status cdr_check_on(const cdr_check_target *t, const char *op, bool quick, cdr_check_sum *sum, cdr_text *report, cdr_err *err)
+{
+    return check_ops(op, (checker){ .on = t, .isa = t->isa, .quick = quick, .n_threads = 2 }, sum, report, err);
 }
