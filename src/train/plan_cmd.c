@@ -24,8 +24,8 @@ static cdr_status target(plan *p, int *kind, uint32_t *isa, int *n_threads, cdr_
 static cdr_status compile_all(plan *p, int rank, cdr_err *err)
 {
     cdr_session *s = &p->s;
-    int kind, n_threads, n = s->n_ranks;
-    uint32_t isa;
+    int kind = CDR_DEV_CPU, n_threads = 1, n = s->n_ranks;
+    uint32_t isa = 0;
     CDR_TRY(target(p, &kind, &isa, &n_threads, err));
     cdr_bundle *all = cdr_pool_alloc(s->pool, sizeof *all * (size_t)n);
     const cdr_bundle **ptr = cdr_pool_alloc(s->pool, sizeof *ptr * (size_t)n);
