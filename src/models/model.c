@@ -305,7 +305,7 @@ static cdr_status read_texts(cdr_model *m, cdr_err *err)
 cdr_status cdr_model_parse(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr_pool *pool, cdr_model **out, cdr_err *err)
 {
     cdr_model *m = cdr_pool_alloc(pool, sizeof *m);
-    int64_t n_layers;
+    int64_t n_layers = 0;
     CDR_TRY(cdr__desc_read(s, text, bytes, where, pool, &m->d, err));
     CDR_TRY(read_texts(m, err));
     CDR_TRY(base_size(m, "hidden", 1 << 20, &m->info.hidden, err));
