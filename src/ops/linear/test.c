@@ -3,6 +3,7 @@
  * splitting over threads; every mix of F32 and BF16.
  * Property, beside the harness's: rows of the product have the same bits alone as among all. */
 #include "ops/linear/linear.h"
+#include <stdlib.h>
 
 static const cdr_linear_attr same = { .out_dtype = -1 }, f32 = { .out_dtype = CDR_F32 }, bf16 = { .out_dtype = CDR_BF16 };
 
