@@ -1,0 +1,114 @@
+/* test_machine.c: machine files: figures read and written, what a plan reckons with, strictness, this machine. */
+#include "plan/plan.h"
+#include "recipe/recipe.h"
+#include "test.h"
+
+static cdr_pool *pool;
+static cdr_err err;
+static cdr_machine m;
+
+static const char *const small =
+    "machine: {version: 1, name: x}\nnode: {kind: cpu, cores: 4}\npeak: {bf16: 2TFLOP/s}\ntiers:\n  ddr: {of: node, bytes: 1GiB, read: 40GB/s, reserve: 1MiB}\n"
+    "links:\n  shm: {joins: device-device, per: node, bandwidth: {measured: 8GB/s}, latency: 5us}\n";
+
+static cdr_status parse(const char *text)
+{
+    err = (cdr_err){ 0 };
+    return cdr_machine_parse(text, strlen(text), "m.yaml", pool, &m, &err);
+}
+
+static void refused(const char *from, const char *to, const char *words)
+{
+    const char *at = strstr(small, from);
+    T_CHECK(at != NULL);
+    T_CHECK(parse(cdr_pool_printf(pool, "%.*s%s%s", (int)(at - small), small, to, at + strlen(from))) == CDR_EUSER);
+    T_HAS(err.text, words);
+}
+
+static void presets(void)
+{
+    err = (cdr_err){ 0 };
+    T_CHECK(cdr_machine_load("hgx-h200", pool, &m, &err) == CDR_OK);
+    if (err.status) T_STR(err.text, "");
+    T_CHECK(m.devices == 8 && m.nodes == 1 && m.cores == 128 && m.runnable && m.n_tiers == 3 && m.n_links == 3);
+    T_CHECK(m.tier[0].bytes == 150754820096 && m.tier[0].reserve == 6000000000 && !m.tier[0].per_node && m.tier[1].per_node);
+    T_CHECK(m.bf16.nominal == 989e12 && m.bf16.measured == 790e12 && m.tier[2].read.planned == 56e9);
+    T_STR(m.tier[2].path, "/scratch");
+    T_CHECK(m.link[0].n_sizes == 3 && m.link[0].all_to_all[1].bytes == 256LL << 20 && m.link[0].all_to_all[1].bps == 300e9 && m.link[0].addressable);
+    T_CHECK(m.link[1].all_in.measured == 46.1e9 && m.link[1].out.nominal == 64e9 && cdr_machine_link_find(&m, CDR_JOINS_NODE) == &m.link[2]);
+    T_NEAR(m.link[0].latency_s, 3e-6, 1e-12);
+    T_CHECK(cdr_machine_load("ascend-910c", pool, &m, &err) == CDR_OK && !m.runnable && m.nodes * m.devices == 128 && m.link[0].within_all);
+    T_CHECK(cdr_machine_load("ascend-910c-die", pool, &m, &err) == CDR_OK && m.nodes * m.devices == 256);
+    T_CHECK(cdr_machine_load("cpu-2core", pool, &m, &err) == CDR_OK && m.f32.measured == 233e9);
+    T_CHECK(cdr_machine_load("cpu-3core", pool, &m, &err) == CDR_EUSER);
+    T_HAS(err.text, "Did you mean cpu-2core");
+}
+
+static void written_files_read_back(void)
+{
+    int n;
+    const char *const *names = cdr_builtin_names("machines", pool, &n);
+    for (int i = 0; i < n; i++) {
+        err = (cdr_err){ 0 };
+        T_CHECK(cdr_machine_load(names[i], pool, &m, &err) == CDR_OK);
+        char *once = cdr_machine_yaml(&m, pool);
+        cdr_machine first = m;
+        T_CHECK(parse(once) == CDR_OK);
+        if (err.status) T_STR(err.text, once);
+        T_STR(cdr_machine_yaml(&m, pool), once);
+        for (int k = 0; k < m.n_tiers; k++) T_CHECK(m.tier[k].bytes == first.tier[k].bytes && m.tier[k].read.measured == first.tier[k].read.measured);
+        for (int k = 0; k < m.n_links; k++) T_CHECK(m.link[k].bandwidth.nominal == first.link[k].bandwidth.nominal && m.link[k].n_sizes == first.link[k].n_sizes);
+    }
+}
+
+static void planned_then_measured_then_less_than_nominal(void)
+{
+    cdr_basis b;
+    cdr_quantity q = { .nominal = 100, .measured = 70, .planned = 50 };
+    T_CHECK(cdr_quantity_value(&q, &b) == 50 && b == CDR_BASIS_PLANNED);
+    q.planned = 0;
+    T_CHECK(cdr_quantity_value(&q, &b) == 70 && b == CDR_BASIS_MEASURED);
+    q.measured = 0;
+    T_CHECK(cdr_quantity_value(&q, &b) == 80 && b == CDR_BASIS_NOMINAL);
+    q.nominal = 0;
+    T_CHECK(cdr_quantity_value(&q, &b) == 0 && b == CDR_BASIS_NONE);
+    T_CHECK(parse(small) == CDR_OK && m.bf16.nominal == 2e12 && m.devices == 1);     /* a bare figure is nominal */
+}
+
+static void strict(void)
+{
+    refused("cores: 4", "core: 4", "m.yaml:2:19: unknown key core. Did you mean cores?");
+    refused("read: 40GB/s", "read: 40", "expected a rate above 0");
+    refused("read: 40GB/s", "read: {typical: 40GB/s}", "unknown key typical");
+    refused("bytes: 1GiB", "bytes: 1Gi", "expected a size");
+    refused("reserve: 1MiB", "reserve: 1GiB", "a reserve below bytes");
+    refused("of: node, ", "", "expected of and bytes");
+    refused("kind: cpu", "kind: tpu", "cpu, cuda or ascend");
+    refused("version: 1", "version: 2", "version: 1");
+    refused("joins: device-device", "joins: device", "device-device, device-host or node-node");
+    refused("latency: 5us", "latency: five", "a latency");
+    refused("tiers:", "tears:", "Did you mean tiers?");
+    refused("cores: 4", "cores: 0", "an integer of at least 1");
+}
+
+static void this_machine(void)
+{
+    err = (cdr_err){ 0 };
+    T_CHECK(cdr_machine_load("auto", pool, &m, &err) == CDR_OK);
+    T_CHECK(m.cores >= 1 && m.tier[0].bytes > 1 << 26 && m.tier[0].reserve < m.tier[0].bytes && m.runnable && m.quick);
+    T_STR(m.kind, "cpu");
+    T_CHECK(cdr_quantity_value(&m.bf16, NULL) == 0);           /* nothing is claimed that nobody measured */
+}
+
+int main(int argc, char **argv)
+{
+    t_filter = argc > 1 ? argv[1] : NULL;
+    pool = cdr_pool_new();
+    T_RUN(presets);
+    T_RUN(written_files_read_back);
+    T_RUN(planned_then_measured_then_less_than_nominal);
+    T_RUN(strict);
+    T_RUN(this_machine);
+    cdr_pool_free(pool);
+    return t_end();
+}
