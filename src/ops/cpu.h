@@ -82,7 +82,7 @@ static inline float cdr_dot(const float *a, const float *b, int64_t n)
 }
 
 /* ---- elementary functions ------------------------------------------------------------------------------------ */
-/* e^x, relative error below 1.5e-7 (2 ulp) for x in [-87, 88.3]. Smaller x give 1.2e-38 (not 0), larger ones inf: made for
+/* e^x, relative error below 9e-8 for x in [-87, 88.3]. Smaller x give 1.2e-38 (not 0), larger ones inf: made for
  * sigmoids. NaN stays NaN. e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2, e^r by Taylor to r^7. */
 static inline float cdr_exp(float x)
 {
@@ -106,24 +106,45 @@ static inline float cdr_exp(float x)
     return p * scale;
 }
 
-/* sin and cos of x, |x| < 2^30, absolute error below 1e-14 there (positions reach 2^20: 1e-15). Reduction by pi/2 in three
- * parts (Cody & Waite; the first two have 33 bits, products with n < 2^20 are exact), Taylor to r^15 and r^16. */
+/* sin and cos of x, absolute error below 5e-16 for |x| < 3e6 (positions reach 2^20), 6e-8 at 2^30. With n = round(x / pi) and
+ * r = x - n pi in [-pi/2, pi/2]: sin x = (-1)^n sin r, cos x = (-1)^n cos r; only a sign depends on n, so that the loop
+ * around this vectorises without integer comparisons. pi in three parts (Cody & Waite; the first two have 33 bits, so
+ * that their products with n < 2^20 are exact); Taylor to r^21 and r^22. */
 static inline void cdr_sincos(double x, double *sin_x, double *cos_x)
 {
-    double k = x * 0.63661977236758134308 + 6755399441055744.0;        /* 1.5 * 2^52 */
+    double k = x * 0.31830988618379067154 + 6755399441055744.0;        /* 1.5 * 2^52: rounds to an integer in the low bits */
     uint64_t u;
     memcpy(&u, &k, 8);
     double n = k - 6755399441055744.0;
-    double r = ((x - n * 1.57079632673412561417e+00) - n * 6.07710050630396597660e-11) - n * 2.02226624879595063154e-21;
-    double z = r * r;
-    double s = r + r * z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 + z * (-1.0 / 39916800
-                   + z * (1.0 / 6227020800.0 + z * (-1.0 / 1307674368000.0)))))));
-    double c = 1.0 + z * (-0.5 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 + z * (-1.0 / 3628800
-                   + z * (1.0 / 479001600.0 + z * (-1.0 / 87178291200.0 + z * (1.0 / 20922789888000.0))))))));
-    bool odd = (u & 1) != 0;
-    double a = odd ? c : s, b = odd ? s : c;
-    *sin_x = (u & 2) ? -a : a;
-    *cos_x = ((u + 1) & 2) ? -b : b;
+    double r = ((x - n * 3.14159265346825122833e+00) - n * 1.21542010126079319732e-10) - n * 4.04453249759190126308e-21, z = r * r;
+    double s = z * (1.0 / 51090942171709440000.0);
+    s = z * (-1.0 / 121645100408832000.0 + s);
+    s = z * (1.0 / 355687428096000.0 + s);
+    s = z * (-1.0 / 1307674368000.0 + s);
+    s = z * (1.0 / 6227020800.0 + s);
+    s = z * (-1.0 / 39916800 + s);
+    s = z * (1.0 / 362880 + s);
+    s = z * (-1.0 / 5040 + s);
+    s = z * (1.0 / 120 + s);
+    s = r + r * (z * (-1.0 / 6 + s));
+    double c = z * (-1.0 / 1124000727777607680000.0);
+    c = z * (1.0 / 2432902008176640000.0 + c);
+    c = z * (-1.0 / 6402373705728000.0 + c);
+    c = z * (1.0 / 20922789888000.0 + c);
+    c = z * (-1.0 / 87178291200.0 + c);
+    c = z * (1.0 / 479001600 + c);
+    c = z * (-1.0 / 3628800 + c);
+    c = z * (1.0 / 40320 + c);
+    c = z * (-1.0 / 720 + c);
+    c = z * (1.0 / 24 + c);
+    c = 1.0 + z * (-0.5 + c);
+    uint64_t sign = u << 63, sb, cb;
+    memcpy(&sb, &s, 8);
+    memcpy(&cb, &c, 8);
+    sb ^= sign;
+    cb ^= sign;
+    memcpy(sin_x, &sb, 8);
+    memcpy(cos_x, &cb, 8);
 }
 
 #ifdef __cplusplus

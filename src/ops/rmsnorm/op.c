@@ -69,6 +69,8 @@ static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 }
 
 static const cdr_kernel kernels[] = {
+    { .name = "avx2", .bits = "rmsnorm/16", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2,
+      .work_bytes = cdr__rmsnorm_work, .run = cdr__rmsnorm_fwd_avx2 },
     { .name = "base", .bits = "rmsnorm/16", .device = CDR_DEV_CPU, .work_bytes = cdr__rmsnorm_work, .run = cdr__rmsnorm_fwd_base },
     { .name = NULL }
 };
@@ -101,6 +103,8 @@ static cdr_cost cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *
 }
 
 static const cdr_kernel kernels_bwd[] = {
+    { .name = "avx2", .bits = "rmsnorm_bwd/16", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2,
+      .work_bytes = cdr__rmsnorm_bwd_work, .run = cdr__rmsnorm_bwd_avx2 },
     { .name = "base", .bits = "rmsnorm_bwd/16", .device = CDR_DEV_CPU, .work_bytes = cdr__rmsnorm_bwd_work, .run = cdr__rmsnorm_bwd_base },
     { .name = NULL }
 };

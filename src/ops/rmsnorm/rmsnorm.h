@@ -20,13 +20,22 @@ extern const cdr_op cdr_op_rmsnorm_bwd;
 
 cdr_val cdr_rmsnorm(cdr_graph *g, cdr_val x_TD, cdr_val w_D, float eps);
 
-/* kernels and references, for the tables in op.c */
+/* ---- inside of the folder: references and kernels, for the tables in op.c -------------------------------------- */
 void cdr__rmsnorm_ref(const cdr_ref_args *a);
 void cdr__rmsnorm_bwd_ref(const cdr_ref_args *a);
 size_t cdr__rmsnorm_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__rmsnorm_bwd_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+typedef struct {                     /* what is done to a row; one table per instruction set, the same bits in all (rows.inc) */
+    float (*normalise)(float *x_D, int64_t D, float eps);
+    void (*gain)(float *x_D, const float *w_D, int64_t D);
+    void (*backward)(float *dy_D, float *x_D, const float *w_D, float r, float *dw_D, int64_t D);
+} cdr__rmsnorm_rows;
+cdr_status cdr__rmsnorm_fwd(const cdr_args *a, const cdr__rmsnorm_rows *rows);
+cdr_status cdr__rmsnorm_bwd(const cdr_args *a, const cdr__rmsnorm_rows *rows);
 cdr_status cdr__rmsnorm_fwd_base(const cdr_args *a);
 cdr_status cdr__rmsnorm_bwd_base(const cdr_args *a);
+cdr_status cdr__rmsnorm_fwd_avx2(const cdr_args *a);
+cdr_status cdr__rmsnorm_bwd_avx2(const cdr_args *a);
 
 #ifdef __cplusplus
 }

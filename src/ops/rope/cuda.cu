@@ -7,7 +7,7 @@
 
 static __global__ void __launch_bounds__(CU_THREADS) rotate(cu_mat x, const int32_t *pos_T, const int32_t *start_T, cu_mat y, cdr_rope_attr at)
 {
-    extern __shared__ float turn[];                     /* cosines, then sines */
+    CU_SHARED(float, turn);                /* cosines, then sines */
     int64_t t = blockIdx.x;
     int half = at.ext / 2, head = at.nope + at.ext;
     double place = (double)pos_T[t] - (double)start_T[t];

@@ -34,9 +34,9 @@ static void make_far(double *const *in, const cdr_type *t, cdr_rng_key key)
 
 const cdr_case cdr_cases_rope[] = {
     ROPE("T50 H4 ext16 half f32", half, CDR_F32, 50, 64, make_docs, 2e-7),
-    ROPE("T50 H4 ext16 interleaved bf16", inter, CDR_BF16, 50, 64, make_docs, 3e-3),
+    ROPE("T50 H4 ext16 interleaved bf16", inter, CDR_BF16, 50, 64, make_docs, 2.5e-3),
     ROPE("T50 H3 10+6 interleaved f32", inter_nope, CDR_F32, 50, 48, make_docs, 2e-7),
-    ROPE("T50 H3 10+6 half back bf16", half_back, CDR_BF16, 50, 48, make_docs, 3e-3),
+    ROPE("T50 H3 10+6 half back bf16", half_back, CDR_BF16, 50, 48, make_docs, 2.5e-3),
     ROPE("T50 H1 ext64 interleaved back f32", inter_back, CDR_F32, 50, 64, make_docs, 2e-7),
     ROPE("T20 far positions f32", half, CDR_F32, 20, 64, make_far, 2e-7),
     ROPE("T1 H1 f32", inter_back, CDR_F32, 1, 64, make_docs, 2e-7),
