@@ -11,7 +11,7 @@ static const char *const dense =
     "description: 1\nname: t\nindex_base: 1\n"
     "sizes: {hidden: 8, vocab: 16, n_layers: 6, eps: 1.0e-5, picks: [2, 5], few: 2, mla: {heads: 2, kv_lora: 4, nope: 2, ext: 2, v: 3}, glu: {width: 5}}\n"
     "layers: {mixer: {mla: rest}, ffn: {dense: first few, wide: rest}, residual: prenorm}\n"
-    "blocks:\n  mla: {type: mla, position: {rope: half, theta: 100}}\n  dense: {type: glu}\n  wide: {type: glu, width: 2*few + round_up(few, 8)}\n"
+    "blocks:\n  mla: {type: mla, position: {rope: half, theta: 100}}\n  dense: {type: glu}\n  wide: {type: glu, width: \"2*few + round_up(few, 8)\"}\n"
     "prefix: lm.\nunder: {layer: \"model.layers.{layer}.\", mla: self_attn., glu: mlp.}\n"
     "tensors:\n"
     "  model: {embed: [embed.weight, [vocab, hidden]], head: [head.weight, [vocab, hidden]], norm: [norm.weight, [hidden]]}\n"
@@ -188,8 +188,7 @@ static void rows_and_parts_must_meet(void)
     refused("norm: [norm.weight, [hidden]]", "norm: [norm.weight]", "model.bad-row", "a tensor row is [name, [shape]");
     refused("\"gate|up\": [\"{}_proj.weight\"", "\"gate|up\": [\"proj.weight\"", "model.bad-row", "alternatives need a {}");
     refused("o: [o.weight", "o: [\"{expert}.weight\"", "model.bad-row", "only {layer} and {}");
-    refused("heads*(nope+ext), hidden]", "heads*(nop+ext), hidden]", "model.unknown-size", "nop is no size of this description");
-    T_HAS(err.text, "t.yaml:14:");
+    refused("heads*(nope+ext), hidden]", "heads*(nop+ext), hidden]", "model.unknown-size", "t.yaml:15:9: nop is no size of this description. Did you mean nope");
 }
 
 static void what_is_not_here_yet_says_so(void)

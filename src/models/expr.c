@@ -82,7 +82,11 @@ static cdr_status push_name(const cdr__desc *d, const cdr__block *b, const char 
         const cdr__size *z = local >= 0 ? NULL : cdr__size_find(d, b, name);
         if (local < 0 && (!z || z->list || z->real)) {
             const char **names = cdr_pool_alloc(d->pool, sizeof *names * (size_t)(d->n_sizes + 1));
-            for (int64_t i = 0; i < d->n_sizes; i++) names[i] = d->size[i].name;
+            size_t own = b ? strlen(b->type->type) : 0;
+            for (int64_t i = 0; i < d->n_sizes; i++) {
+                names[i] = d->size[i].name;
+                if (own && strncmp(names[i], b->type->type, own) == 0 && names[i][own] == '.') names[i] += own + 1;
+            }
             CDR_FAIL_ID(err, CDR_EUSER, "model.unknown-size", "%s: %s %s.%s", at, name, z ? "is no integer size" : "is no size of this description",
                         z ? "" : cdr_nearest(d->pool, name, names, (int)d->n_sizes));
         }
