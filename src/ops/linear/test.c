@@ -55,6 +55,8 @@ static const char *dw_rows_alone(const cdr_args *a) { return rows_alone(&cdr_op_
 #define M(dt, r, c) { .dtype = dt, .n_dim = 2, .n = { r, c } }
 #define FWD(nm, at, xt, wt, T, N, K, tl) { .name = nm, .op = &cdr_op_linear, .attr = &(at), .n_in = 2, .in = { M(xt, T, K), M(wt, N, K) }, \
     .fill = { { 'n', 1, 0 }, { 'n', 1, 0 } }, .grad = 3, .tol = tl, .property = linear_rows_alone }
+#define VAL(nm, at, xt, wt, T, N, K, tl) { .name = nm, .op = &cdr_op_linear, .attr = &(at), .n_in = 2, .in = { M(xt, T, K), M(wt, N, K) }, \
+    .fill = { { 'n', 1, 0 }, { 'n', 1, 0 } }, .tol = tl, .property = linear_rows_alone }
 #define DX(nm, gt, wt, T, N, K, tl) { .name = nm, .op = &cdr_op_linear_dx, .n_in = 2, .in = { M(gt, T, N), M(wt, N, K) }, \
     .fill = { { 'n', 1, 0 }, { 'n', 1, 0 } }, .tol = tl, .property = dx_rows_alone }
 #define DW(nm, gt, xt, T, N, K, tl) { .name = nm, .op = &cdr_op_linear_dw, .n_in = 2, .in = { M(gt, T, N), M(xt, T, K) }, \
@@ -74,11 +76,11 @@ const cdr_case cdr_cases_linear[] = {
     FWD("T13 N81 K50 f32 to bf16", bf16, CDR_F32, CDR_F32, 13, 81, 50, 3e-3),
     FWD("T13 N81 K50 bf16, w f32", same, CDR_BF16, CDR_F32, 13, 81, 50, 3e-3),
     FWD("T13 N81 K50 f32, w bf16", same, CDR_F32, CDR_BF16, 13, 81, 50, 1e-6),
-    FWD("T5 N1100 K129 f32 split by columns", same, CDR_F32, CDR_F32, 5, 1100, 129, 1e-6),
-    FWD("T70 N1100 K63 bf16 two blocks of columns", same, CDR_BF16, CDR_BF16, 70, 1100, 63, 3e-3),
-    FWD("T29 N21 K2101 f32 two blocks of k", same, CDR_F32, CDR_F32, 29, 21, 2101, 5e-6),
-    FWD("T31 N70 K4197 bf16 three blocks of k", same, CDR_BF16, CDR_BF16, 31, 70, 4197, 3e-3),
-    FWD("T3 N140 K4197 bf16 to f32, blocks of k by columns", f32, CDR_BF16, CDR_BF16, 3, 140, 4197, 5e-6),
+    VAL("T5 N1100 K129 f32 split by columns", same, CDR_F32, CDR_F32, 5, 1100, 129, 1e-6),
+    VAL("T70 N1100 K63 bf16 two blocks of columns", same, CDR_BF16, CDR_BF16, 70, 1100, 63, 3e-3),
+    VAL("T29 N21 K2101 f32 two blocks of k", same, CDR_F32, CDR_F32, 29, 21, 2101, 5e-6),
+    VAL("T31 N70 K4197 bf16 three blocks of k", same, CDR_BF16, CDR_BF16, 31, 70, 4197, 3e-3),
+    VAL("T3 N140 K4197 bf16 to f32, blocks of k by columns", f32, CDR_BF16, CDR_BF16, 3, 140, 4197, 5e-6),
     DX("T130 N67 K45 f32", CDR_F32, CDR_F32, 130, 67, 45, 1e-6),
     DX("T130 N67 K45 bf16", CDR_BF16, CDR_BF16, 130, 67, 45, 3e-3),
     DX("T96 N64 K128 bf16, dy f32", CDR_F32, CDR_BF16, 96, 64, 128, 4e-3),
