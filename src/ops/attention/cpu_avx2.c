@@ -44,42 +44,25 @@ static inline float v_hsum16(const vf x[2])
     return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
 }
 
+/* The accumulators are named: gcc 12 moves an array of them through the stack before and after the loop. */
+#define FIRST(lo, hi, row) vf lo = add ? v_load(c + (row) * c_row) : v_set(0.0f), hi = add ? v_load(c + (row) * c_row + V_LANES) : v_set(0.0f);
+#define STEP(lo, hi, at) { vf x = v_set(*(at)); lo = v_fma(x, b0, lo); hi = v_fma(x, b1, hi); }
+#define LAST(lo, hi, row) v_store(c + (row) * c_row, lo); v_store(c + (row) * c_row + V_LANES, hi);
+
 /* C[MR][NB] (+)= sum over k of a[i * a_row + k * a_k] b[k * b_row + j], ascending k */
 static inline __attribute__((always_inline)) void tile(int64_t k, const float *CDR_RESTRICT a, int64_t a_row, int64_t a_k,
                                                        const float *CDR_RESTRICT b, int64_t b_row, float *CDR_RESTRICT c, int64_t c_row, bool add)
 {
-    vf acc[MR][NV];
-    for (int i = 0; i < MR; i++)
-        for (int j = 0; j < NV; j++) acc[i][j] = add ? v_load(c + i * c_row + j * V_LANES) : v_set(0.0f);
+    FIRST(ca0, ca1, 0) FIRST(cb0, cb1, 1) FIRST(cc0, cc1, 2)
+    FIRST(cd0, cd1, 3) FIRST(ce0, ce1, 4) FIRST(cf0, cf1, 5)
     for (; k > 0; k--, a += a_k, b += b_row) {
-        vf bj[NV];
-        for (int j = 0; j < NV; j++) bj[j] = v_load(b + j * V_LANES);
-        for (int i = 0; i < MR; i++) {
-            vf ai = v_set(a[i * a_row]);
-            for (int j = 0; j < NV; j++) acc[i][j] = v_fma(ai, bj[j], acc[i][j]);
-        }
+        const vf b0 = v_load(b), b1 = v_load(b + V_LANES);
+        const float *a3 = a + 3 * a_row;
+        STEP(ca0, ca1, a) STEP(cb0, cb1, a + a_row) STEP(cc0, cc1, a + 2 * a_row)
+        STEP(cd0, cd1, a3) STEP(ce0, ce1, a3 + a_row) STEP(cf0, cf1, a3 + 2 * a_row)
     }
-    for (int i = 0; i < MR; i++)
-        for (int j = 0; j < NV; j++) v_store(c + i * c_row + j * V_LANES, acc[i][j]);
-}
-/* dst[i][j] = src[j][i], 8 x 8 */
-static inline void transpose_8x8(const float *src, int64_t src_pitch, float *dst, int64_t dst_pitch)
-{
-    __m256 r[8], t[8];
-    for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(src + i * src_pitch);
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4)
-        for (int j = 0; j < 2; j++) {
-            r[i + 2 * j] = _mm256_shuffle_ps(t[i + j], t[i + 2 + j], 0x44);
-            r[i + 2 * j + 1] = _mm256_shuffle_ps(t[i + j], t[i + 2 + j], 0xee);
-        }
-    for (int i = 0; i < 4; i++) {
-        _mm256_storeu_ps(dst + i * dst_pitch, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-        _mm256_storeu_ps(dst + (i + 4) * dst_pitch, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-    }
+    LAST(ca0, ca1, 0) LAST(cb0, cb1, 1) LAST(cc0, cc1, 2)
+    LAST(cd0, cd1, 3) LAST(ce0, ce1, 4) LAST(cf0, cf1, 5)
 }
 
 #include "ops/attention/simd.inc"

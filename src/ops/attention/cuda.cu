@@ -45,7 +45,7 @@ static __device__ __forceinline__ void soften(float s[4][4], const problem &a, c
 
 template <int GV> static __global__ void __launch_bounds__(CU_THREADS) att_fwd(const __grid_constant__ problem a, int lk, int lv)
 {
-    extern __shared__ float4 shared[];
+    CU_SHARED(float4, shared);
     __shared__ seen w;
     __shared__ int live[TILE];
     float *qs = (float *)shared, *ks = qs + TILE * lk, *vs = ks + TILE * lk, *ps = vs + TILE * lv;
@@ -123,7 +123,7 @@ static __device__ __forceinline__ void load_stats(stats *w, const problem &a, in
 /* (4): dq_th = scale sum_s ds_ts k_sh */
 template <int GK> static __global__ void __launch_bounds__(CU_THREADS) att_dq(const __grid_constant__ problem a, int lk, int lv)
 {
-    extern __shared__ float4 shared[];
+    CU_SHARED(float4, shared);
     __shared__ seen w;
     __shared__ stats st;
     __shared__ int live[TILE];
@@ -199,7 +199,7 @@ template <int GK, int GV> static __device__ __forceinline__ void put_keys(const 
 /* (3), (5) for 64 keys of one head: rows of the tiles are keys, columns are queries */
 template <int GK, int GV> static __global__ void __launch_bounds__(CU_THREADS) att_dkv(const __grid_constant__ problem a, int lk, int lv)
 {
-    extern __shared__ float4 shared[];
+    CU_SHARED(float4, shared);
     __shared__ seen w;
     __shared__ stats st;
     float *ks = (float *)shared, *qs = ks + TILE * lk, *vs = qs + TILE * lk, *gs = vs + TILE * lv, *ps = gs + TILE * lv, *ds = ps + TILE * LINE_P;

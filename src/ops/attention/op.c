@@ -170,11 +170,13 @@ void cdr__attention_ref(const cdr_ref_args *a);
 void cdr__attention_bwd_ref(const cdr_ref_args *a);
 
 static const cdr_kernel attention_kernels[] = {
+    { "avx512", "fma", CDR_DEV_CPU, CDR_ISA_AVX512, reject_not_8, cdr__attention_fwd_avx512_work, NULL, cdr__attention_fwd_avx512 },
     { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, reject_not_8, cdr__attention_fwd_avx2_work, NULL, cdr__attention_fwd_avx2 },
     { "base", "base", CDR_DEV_CPU, 0, NULL, cdr__attention_fwd_base_work, NULL, cdr__attention_fwd_base },
     { .name = NULL }
 };
 static const cdr_kernel attention_bwd_kernels[] = {
+    { "avx512", "fma", CDR_DEV_CPU, CDR_ISA_AVX512, reject_not_8, cdr__attention_bwd_avx512_work, NULL, cdr__attention_bwd_avx512 },
     { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, reject_not_8, cdr__attention_bwd_avx2_work, NULL, cdr__attention_bwd_avx2 },
     { "base", "base", CDR_DEV_CPU, 0, NULL, cdr__attention_bwd_base_work, NULL, cdr__attention_bwd_base },
     { .name = NULL }
