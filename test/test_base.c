@@ -525,6 +525,23 @@ static void cpu_device(void)
     T_STR(err.id, "machine.no-device");
 }
 
+/* With a GPU and the plug-in the device opens; else the message says what is missing. */
+static void cuda_device(void)
+{
+    cdr_err err = { 0 };
+    cdr_device *d = NULL;
+    cdr_status status = cdr_device_open(CDR_DEV_CUDA, 0, 1, &d, &err);
+    if (status == CDR_OK) {
+        T_CHECK(d && d->kind == CDR_DEV_CUDA && d->n_threads == 1 && err.status == CDR_OK);
+        d->ops->close(d);
+        return;
+    }
+    T_CHECK(status == CDR_EUSER && !d);
+    T_STR(err.id, "machine.no-device");
+    T_HAS(err.text, "machine.device=cuda: no device, as ");
+    T_HAS(err.text, "Use machine.device=cpu, or ");
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
@@ -549,5 +566,6 @@ int main(int argc, char **argv)
     T_RUN(nearest_names);
     T_RUN(isa_cap);
     T_RUN(cpu_device);
+    T_RUN(cuda_device);
     return t_end();
 }

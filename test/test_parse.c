@@ -119,6 +119,7 @@ static void json_refused(void)
         { "\"\\udc00\"", "json.surrogate", "half" },
         { "\"\\ud800\\u0041\"", "json.surrogate", "half" },
         { "\"\\ud800\\ud800\"", "json.surrogate", "half" },
+        { "\"\\udc00\\udc00\"", "json.surrogate", "half" },
         { "\"a\tb\"", "json.syntax", "a.json:1:3: a control character" },
         { "\"\xff\"", "json.utf8", "a.json:1:2: invalid UTF-8" },
         { "\"\xc0\x80\"", "json.utf8", "invalid" },

@@ -3,7 +3,7 @@
  * values, their neighbours, and random bits.
  */
 #include "test.h"
-#include "tensor/tensor.h"
+#include "tensor/convert.h"
 #include <float.h>
 
 static uint32_t bits32(float f)
@@ -205,6 +205,37 @@ static void lengths_and_offsets(void)
             }
         }
         T_CHECK(n_wrong == 0);
+    }
+}
+
+/* The two compilations of convert.h: every code, and random bits; whole arrays, so that vector loops and tails are used. */
+static void avx2_equals_base(void)
+{
+    enum { N = 65536 + 13 };
+    static uint16_t codes[N], narrow[2][N];
+    static uint32_t random[N], wide[2][N];
+    if (cdr__convert_best() == &cdr__convert_base) {
+        printf("      no AVX2 here: the base loops are the only ones, nothing to compare\n");
+        return;
+    }
+    const cdr__convert *c[2] = { &cdr__convert_base, &cdr__convert_avx2 };
+    cdr_rng_key key = { 5, 5, 5 };
+    for (int i = 0; i < N; i++) codes[i] = (uint16_t)i, random[i] = (uint32_t)cdr_rng_u64(key, (uint64_t)i);
+    cdr__widen *const widen[4][2] = { { c[0]->bf16_to_f32, c[1]->bf16_to_f32 }, { c[0]->f16_to_f32, c[1]->f16_to_f32 },
+                                      { c[0]->e4m3_to_f32, c[1]->e4m3_to_f32 }, { c[0]->e8m0_to_f32, c[1]->e8m0_to_f32 } };
+    cdr__narrow *const narrowed[4][2] = { { c[0]->bf16_from_f32, c[1]->bf16_from_f32 }, { c[0]->f16_from_f32, c[1]->f16_from_f32 },
+                                          { c[0]->e4m3_from_f32, c[1]->e4m3_from_f32 }, { c[0]->e8m0_from_f32, c[1]->e8m0_from_f32 } };
+    for (int k = 0; k < 4; k++) {
+        for (int v = 0; v < 2; v++) {
+            float *f = malloc(sizeof wide[v]);
+            widen[k][v](codes, f, N);
+            memcpy(wide[v], f, sizeof wide[v]);
+            memcpy(f, random, sizeof random);
+            narrowed[k][v](f, narrow[v], N);
+            free(f);
+        }
+        T_CHECK(memcmp(wide[0], wide[1], sizeof wide[0]) == 0);
+        T_CHECK(memcmp(narrow[0], narrow[1], sizeof narrow[0]) == 0);
     }
 }
 
@@ -476,6 +507,7 @@ int main(int argc, char **argv)
     T_RUN(encode_everywhere);
     T_RUN(overflow_is_named);
     T_RUN(lengths_and_offsets);
+    T_RUN(avx2_equals_base);
     T_RUN(e8m0_exhaustive);
     T_RUN(integers);
     T_RUN(mxfp4_decode_exhaustive);
