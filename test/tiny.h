@@ -29,7 +29,7 @@ static const char tiny_yaml[] =
     "tokenizer: {type: byte}\n"
     "chat: {format: none}\n";
 
-enum { TINY_T = 48, TINY_STEPS = 3, TINY_MAX_WEIGHTS = 400000, TINY_VOCAB = 1024 };
+enum { TINY_T = 48, TINY_STEPS = 3, TINY_MAX_WEIGHTS = 700000, TINY_VOCAB = 1024 };
 
 typedef struct {
     int replicate, shard, n_micro, n_steps;

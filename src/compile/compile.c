@@ -134,7 +134,7 @@ void cdr__drop_unread(cdr_graph *g)
         for (int64_t i = 0; i < g->lists[l].n; i++) {
             const cdr_call *c = &g->calls[g->lists[l].calls[i]];
             for (int k = 0; k < c->n_out; k++) {
-                cdr_val v = cdr_graph_out(g, c, k);
+                cdr_val v = cdr__root(g, cdr_graph_out(g, c, k));
                 if (v >= CDR_LOCAL0 && ((cdr__op(c)->optional >> k) & 1u) && !read[v - CDR_LOCAL0] && cdr_graph_at(g, v)->scope == CDR_TURN)
                     g->operands[c->arg + c->n_in + (uint32_t)k] = CDR_NONE;
             }

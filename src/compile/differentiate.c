@@ -308,6 +308,7 @@ static cdr_status leaves(diff *d, cdr_list *l)
         cdr_val sum = CDR_NEW;
         cdr_graph_enter(g, -1, "loss");
         CDR_TRY(cdr_all_reduce(g, CDR_COMM_SHARD, p->n_shard, 1, &loss, &sum));
+        cdr_graph_enter(g, -1, "%s", "");
         loss = sum;
     }
     p->loss_acc_1 = collect(d, l, loss, "loss_sum", CDR_C_INPUT);

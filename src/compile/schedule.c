@@ -152,8 +152,10 @@ cdr_clock *cdr__clocks(cdr_pool *pool, const cdr_program *p)
 int cdr__distinct_turns(const cdr_program *p, cdr_turn *out, int max)
 {
     int n = 0;
+    bool split = false;                       /* values live from one turn into another: every turn counts */
+    for (int s = 0; s < p->n_segs; s++) split = split || strcmp(p->segs[s].name, CDR_L_BACKWARD) == 0;
     for (int32_t i = 0; i < p->n_turns; i++) {
-        bool third = i >= 2 && p->turns[i].segment == p->turns[i - 1].segment && p->turns[i].segment == p->turns[i - 2].segment;
+        bool third = !split && i >= 2 && p->turns[i].segment == p->turns[i - 1].segment && p->turns[i].segment == p->turns[i - 2].segment;
         if (third) continue;
         CDR_CHECK(n < max);
         out[n++] = p->turns[i];

@@ -59,7 +59,7 @@ static int64_t find_bound(const checker *k, int64_t at)
 
 static bool ordered(const checker *k, stamp s)
 {
-    if (s.call < 0 || s.turn < k->turn) return true;
+    if (s.call < 0 || s.turn < k->turn || s.call == k->call) return true;       /* in place: the call itself */
     const cdr_call *c = &k->p->calls[s.call];
     return k->start[k->call].at[c->stream] >= s.call;
 }

@@ -281,7 +281,8 @@ static cdr_val find(const cdr_exec *x, cdr_prog_id q, const char *name)
 {
     const prepared *r = &x->prep[q];
     for (int64_t i = 0; i < r->n_names; i++) if (strcmp(r->names[i].name, name) == 0) return r->names[i].v;
-    CDR_CHECK(!"no step value of that name");
+    fprintf(stderr, "program %s has no step value %s\n", x->b->progs[q].name, name);
+    CDR_CHECK(!"a step value of that name");
     return CDR_NONE;
 }
 
