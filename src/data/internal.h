@@ -49,6 +49,7 @@ typedef struct { int64_t doc, first, n; } cdr__piece;      /* n inputs of a docu
 typedef struct {
     const cdr__doc *docs; int64_t n_docs;
     int64_t *first_sample;
+    int64_t *doc_hint;                 /* document of sample 8 i */
     int64_t n_samples, sequence_length;
     int64_t n_sources, *source_first;  /* first sample of each source; n_sources + 1 */
     int64_t *copies, *extra;           /* per source: whole copies of its samples in an epoch, and how many once more */

@@ -15,6 +15,8 @@
 
 static const uint64_t STREAM_ORDER = 0x6f72646572, STREAM_EXTRA = 0x6578747261;         /* streams of the random keys: "order", "extra" */
 
+enum { HINT = 8 };                      /* samples for one entry of doc_hint: a search of few steps instead of log(documents) */
+
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;      /* finaliser of splitmix64 (Steele, Lea, Flood 2014) */
@@ -87,6 +89,13 @@ cdr_status cdr__packer_open(cdr_pool *pool, const cdr_data_opts *o, const cdr__c
     p->first_sample = cdr_pool_alloc(pool, ((size_t)p->n_docs + 1) * sizeof *p->first_sample);
     for (int64_t d = 0; d < p->n_docs; d++) p->first_sample[d + 1] = p->first_sample[d] + samples_of(&p->docs[d], p->sequence_length);
     p->n_samples = p->first_sample[p->n_docs];
+    p->doc_hint = cdr_pool_alloc(pool, ((size_t)p->n_samples / HINT + 2) * sizeof *p->doc_hint);
+    int64_t doc = 0;
+    for (int64_t i = 0; i <= p->n_samples / HINT; i++) {
+        while (doc + 1 < p->n_docs && p->first_sample[doc + 1] <= i * HINT) doc++;
+        p->doc_hint[i] = doc;
+    }
+    p->doc_hint[p->n_samples / HINT + 1] = p->n_docs - 1;
     CDR_TRY(set_slots(pool, o, c, p, err));
     p->window = CDR_MIN(o->pack_window > 0 ? o->pack_window : DEFAULT_WINDOW, p->n_slots);
     p->n_leaves = 1;
@@ -108,7 +117,7 @@ void cdr__epoch_alloc(cdr_pool *pool, const cdr__packer *p, cdr__epoch *e)
 
 cdr__piece cdr__packer_piece(const cdr__packer *p, uint32_t sample)
 {
-    int64_t lo = 0, hi = p->n_docs - 1, S = p->sequence_length;
+    int64_t lo = p->doc_hint[sample / HINT], hi = p->doc_hint[sample / HINT + 1], S = p->sequence_length;
     while (lo < hi) {
         int64_t mid = lo + (hi - lo + 1) / 2;
         if (p->first_sample[mid] <= (int64_t)sample) lo = mid;
