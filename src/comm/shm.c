@@ -156,7 +156,7 @@ static cdr_status view_inherit(cdr_shm_view **out, cdr_err *err)
 
 bool cdr__shm_first_error(const cdr_err *err)
 {
-    cdr_shm_view *v;
+    cdr_shm_view *v = NULL;
     const char *s = getenv("CADRE_RANK");
     int32_t none = 0;
     if (!s || view_inherit(&v, NULL) != CDR_OK) return true;
@@ -560,7 +560,7 @@ cdr_status cdr__shm_attach(cdr_shm_view *v, int rank, double timeout_s, cdr_comm
 
 static cdr_status shm_open_world(const cdr_comm_spec *s, const cdr_ranks *r, cdr_comm **world, cdr_err *err)
 {
-    cdr_shm_view *v;
+    cdr_shm_view *v = NULL;
     CDR_TRY(view_inherit(&v, err));
     if (v->ctl->n != r->world || r->rank >= v->ctl->n) {
         int n = v->ctl->n;

@@ -1,0 +1,374 @@
+/* Ranks that are killed, stopped, silent or in the wrong collective, and the launcher: exit codes, messages, signals,
+ * logs, nobody left behind. Values: test_comm.c. */
+#include "ranks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static void pause_ms(int ms)
+{
+    struct timespec t = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+    while (nanosleep(&t, &t) && errno == EINTR) continue;
+}
+
+/* ---- loss -------------------------------------------------------------------------------------------------------------- */
+enum { BYTES = 1 << 18 };
+
+static cdr_status reduce_forever(cdr_comm *w, int stop_at, void (*fate)(int i))
+{
+    float *slab = cdr_comm_slab(w, 2 * BYTES, NULL);
+    cdr_piece p = { .full = slab, .rows = BYTES / 4, .row_bytes = 4, .dtype = CDR_F32 };
+    cdr_status st = CDR_OK;
+    for (int i = 0; i < 100000 && st == CDR_OK; i++) {
+        cdr_comm_note(w, 7, 3, "reduce_scatter");
+        if (i == stop_at && fate) fate(i);
+        st = cdr_comm_all_reduce(w, &p, 1);
+    }
+    return st;
+}
+
+static void die_by_kill(int i) { (void)i; kill(getpid(), SIGKILL); }
+static void die_by_exit_0(int i) { (void)i; _exit(0); }
+static void die_by_exit_3(int i) { (void)i; _exit(3); }
+static void die_by_abort(int i) { (void)i; signal(SIGABRT, SIG_DFL); abort(); }
+static void sleep_long(int i) { (void)i; pause_ms(60000); }
+static void stop_self(int i) { (void)i; raise(SIGSTOP); }
+
+static int killed(cdr_comm *w, int who) { return (int)reduce_forever(w, 50, cdr_comm_rank(w) == who ? die_by_kill : NULL); }
+static int exits_0(cdr_comm *w, int who) { return (int)reduce_forever(w, 50, cdr_comm_rank(w) == who ? die_by_exit_0 : NULL); }
+static int exits_3(cdr_comm *w, int who) { return (int)reduce_forever(w, 50, cdr_comm_rank(w) == who ? die_by_exit_3 : NULL); }
+static int aborts(cdr_comm *w, int who) { return (int)reduce_forever(w, 50, cdr_comm_rank(w) == who ? die_by_abort : NULL); }
+static int sleeps(cdr_comm *w, int who) { return (int)reduce_forever(w, 50, cdr_comm_rank(w) == who ? sleep_long : NULL); }
+static int stops(cdr_comm *w, int who) { return (int)reduce_forever(w, 50, cdr_comm_rank(w) == who ? stop_self : NULL); }
+
+/* Killed from outside after so many microseconds, wherever it is then. */
+static int killed_anywhere(cdr_comm *w, int after_us)
+{
+    if (cdr_comm_rank(w) == 1) {
+        pid_t victim = getpid();
+        if (fork() == 0) {
+            nanosleep(&(struct timespec){ .tv_nsec = after_us * 1000 }, NULL);
+            kill(victim, SIGKILL);
+            _exit(0);
+        }
+    }
+    return (int)reduce_forever(w, -1, NULL);
+}
+
+static int count_of(const char *s, const char *what)
+{
+    int n = 0;
+    for (; (s = strstr(s, what)); s += strlen(what)) n++;
+    return n;
+}
+
+/* All survivors said that rank `who` is lost, one of them first; and all is over within ten seconds. A death must be
+ * noticed as such: silence would need timeout_s, which is 60 in those cases. */
+static void check_loss(int n, body f, int who, double timeout_s, int want_code, const char *how)
+{
+    static char said[200000];
+    double ms = 0;
+    char rank[32];
+    T_CHECK(run_ranks(n, f, who, timeout_s, said, sizeof said, &ms) == want_code);
+    snprintf(rank, sizeof rank, "rank %d (host ", who);
+    T_CHECK(count_of(said, rank) == n - 1);
+    T_CHECK(count_of(said, "first|") == 1);
+    T_HAS(said, how);
+    T_HAS(said, "in step 7, before reduce_scatter of layer 3");
+    T_CHECK(ms < 10000);
+    const char *seen = strstr(said, "seen after ");
+    T_CHECK(seen && atof(seen + 11) < 9.0);
+    errno = 0;
+    T_CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);          /* nobody is left behind */
+}
+
+static void loss_killed(void)
+{
+    check_loss(2, killed, 1, 60, CDR_ERANK, "killed by signal 9");
+    check_loss(4, killed, 0, 60, CDR_ERANK, "killed by signal 9");
+    check_loss(8, killed, 5, 60, CDR_ERANK, "killed by signal 9");
+}
+
+static void loss_killed_at_fifty_points(void)
+{
+    static char said[4000];
+    for (int i = 0; i < 50; i++) {
+        double ms;
+        T_CHECK(run_ranks(3, killed_anywhere, (int)(draw(9, (uint64_t)i) % 30000), 60, said, sizeof said, &ms) == CDR_ERANK);
+        T_HAS(said, "rank 1 (host ");
+        T_CHECK(ms < 10000);
+    }
+}
+
+static void loss_ended(void)
+{
+    check_loss(4, exits_0, 2, 60, CDR_ERANK, "ended with exit code 0");
+    check_loss(4, exits_3, 2, 60, 3, "ended with exit code 3");
+    check_loss(4, aborts, 2, 60, CDR_EBUG, "killed by signal 6");
+}
+
+static void loss_silent(void)
+{
+    check_loss(4, sleeps, 2, 1, CDR_ERANK, "silent (sleeping)");
+    check_loss(2, stops, 0, 1, CDR_ERANK, "silent (stopped)");
+}
+
+static int closes_early(cdr_comm *w, int who)
+{
+    if (cdr_comm_rank(w) == who) return 4;
+    cdr_status st = cdr_comm_barrier(w);
+    return (int)(st == CDR_OK ? cdr_comm_barrier(w) : st);
+}
+
+static int wrong_call(cdr_comm *w, int who)
+{
+    float *slab = cdr_comm_slab(w, BYTES, NULL);
+    cdr_piece p = { .full = slab, .local = slab + 1024, .rows = 64, .row_bytes = 4, .dtype = CDR_F32 };
+    if (cdr_comm_rank(w) == who) return (int)cdr_comm_gather(w, &p, 1);
+    return (int)cdr_comm_reduce_scatter(w, &p, 1);
+}
+
+/* 0 waits for 1 in the first pair, 1 for 2 in the second, 2 for 0 in the third */
+static int circle(cdr_comm *w, int arg)
+{
+    int me = cdr_comm_rank(w);
+    cdr_comm *c[3];
+    for (int i = 0; i < 3; i++) {
+        bool in = me == i || me == (i + 1) % 3;
+        c[i] = cdr_comm_split(w, in, 0, NULL);
+        EXPECT(c[i]);
+    }
+    (void)arg;
+    return (int)cdr_comm_barrier(c[me]);
+}
+
+static int one_computes(cdr_comm *w, int ms)
+{
+    int64_t end = cdr_now_ns() + (int64_t)ms * 1000000;
+    if (cdr_comm_rank(w) == 0)
+        while (cdr_now_ns() < end) continue;
+    EXPECT_OK(cdr_comm_barrier(w));
+    return 0;
+}
+
+static void loss_of_order(void)
+{
+    static char said[20000];
+    double ms;
+    T_CHECK(run_ranks(3, closes_early, 1, 60, said, sizeof said, &ms) == 4);
+    T_HAS(said, "rank 1 (host ");
+    T_HAS(said, "left while others wait");
+    T_CHECK(ms < 10000);
+    T_CHECK(run_ranks(3, wrong_call, 1, 60, said, sizeof said, &ms) == CDR_ERANK);
+    T_HAS(said, "another collective");
+    T_CHECK(ms < 10000);
+    T_CHECK(run_ranks(3, circle, 0, 1, said, sizeof said, &ms) == CDR_ERANK);
+    T_HAS(said, "waits in another collective");
+    T_CHECK(ms < 10000);
+}
+
+static void work_is_no_silence(void)
+{
+    T_CHECK(run_ranks(2, one_computes, 1200, 0.5, NULL, 0, NULL) == 0);
+}
+
+/* ---- the launcher ------------------------------------------------------------------------------------------------------- */
+static volatile sig_atomic_t got_signal;
+static void on_signal(int sig) { got_signal = sig; }
+
+static int until_signal(cdr_comm *w, int ignore)
+{
+    signal(SIGTERM, ignore ? SIG_IGN : on_signal);
+    signal(SIGINT, ignore ? SIG_IGN : on_signal);
+    signal(SIGUSR1, on_signal);
+    say("up\n");
+    for (int i = 0; i < 2000 && !(got_signal && got_signal != SIGUSR1); i++) {
+        pause_ms(5);
+        if (got_signal == SIGUSR1) say("usr1\n"), got_signal = 0;
+    }
+    EXPECT(got_signal);
+    say("got %d\n", (int)got_signal);
+    return CDR_ESAVED;
+}
+
+/* A launcher of n ranks in a process of its own; returns once all ranks are up. */
+static pid_t start_launcher(int n, body f, int arg)
+{
+    if (pipe(to_parent)) return -1;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int rank, code;
+        close(to_parent[0]);
+        cdr_status st = cdr_shm_launch(n, "core", NULL, &rank, &code, NULL);
+        if (rank >= 0) _exit(as_rank(f, arg, 10));
+        _exit(st == CDR_OK ? code : 99);
+    }
+    close(to_parent[1]);
+    char s[3];
+    for (int i = 0; i < n; i++) T_CHECK(read(to_parent[0], s, 3) == 3 && !memcmp(s, "up\n", 3));
+    return pid;
+}
+
+/* What ranks said until the last of them has ended: the pipe has no writer then. */
+static void rest_of_pipe(char *said, size_t bytes)
+{
+    size_t have = 0;
+    ssize_t got;
+    while (have + 1 < bytes && (got = read(to_parent[0], said + have, bytes - 1 - have)) > 0) have += (size_t)got;
+    said[have] = 0;
+    close(to_parent[0]);
+}
+
+static void signals_are_passed_on(void)
+{
+    char said[1000];
+    int how;
+    pid_t pid = start_launcher(3, until_signal, 0);
+    kill(pid, SIGUSR1);
+    pause_ms(100);
+    kill(pid, SIGTERM);
+    T_CHECK(waitpid(pid, &how, 0) == pid && WIFEXITED(how) && WEXITSTATUS(how) == CDR_ESAVED);
+    rest_of_pipe(said, sizeof said);
+    T_CHECK(count_of(said, "usr1") == 3 && count_of(said, "got 15") == 3);
+
+    pid = start_launcher(2, until_signal, 0);
+    kill(pid, SIGINT);
+    T_CHECK(waitpid(pid, &how, 0) == pid && WIFEXITED(how) && WEXITSTATUS(how) == CDR_ESAVED);
+    rest_of_pipe(said, sizeof said);
+    T_CHECK(count_of(said, "got 2") == 2);
+
+    pid = start_launcher(2, until_signal, 1);               /* ranks that do not listen */
+    kill(pid, SIGINT);
+    pause_ms(100);
+    T_CHECK(waitpid(pid, &how, WNOHANG) == 0);
+    kill(pid, SIGINT);
+    T_CHECK(waitpid(pid, &how, 0) == pid && WIFEXITED(how) && WEXITSTATUS(how) == CDR_EINTERRUPT);
+    rest_of_pipe(said, sizeof said);
+}
+
+static void no_rank_outlives_its_launcher(void)
+{
+    char said[1000];
+    int how;
+    pid_t pid = start_launcher(4, until_signal, 1);
+    int64_t t0 = cdr_now_ns();
+    kill(pid, SIGKILL);
+    T_CHECK(waitpid(pid, &how, 0) == pid && WIFSIGNALED(how));
+    rest_of_pipe(said, sizeof said);
+    T_CHECK(cdr_now_ns() - t0 < 5000000000);
+}
+
+static int speaks(cdr_comm *w, int arg)
+{
+    (void)arg;
+    const char *s = getenv("CADRE_LOCAL_RANK");
+    printf("output of rank %d\n", cdr_comm_rank(w));
+    EXPECT(s && atoi(s) == cdr_comm_rank(w) && getenv("OMP_NUM_THREADS"));
+    T_STR(cdr_comm_transport(w), "shm");
+    T_STR(cdr_comm_source(w), "cadre launch");
+    if (cdr_comm_rank(w) == 2) {
+        cdr_err err = { 0 };
+        cdr_fail(&err, CDR_EDATA, "data.test", "rank 2: a page is missing");
+        if (cdr_comm_first_error(&err)) fprintf(stderr, "error: %s\n", err.text);
+        return CDR_EDATA;
+    }
+    return 0;
+}
+
+static void logs_and_error_of_a_rank(void)
+{
+    char dir[] = "/tmp/cadre-test-XXXXXX", path[64], *text;
+    size_t bytes;
+    int rank, code;
+    cdr_err err = { 0 };
+    T_CHECK(mkdtemp(dir));
+    cdr_status st = cdr_shm_launch(3, "none", dir, &rank, &code, &err);
+    if (rank >= 0) {
+        code = rank == 0 ? 0 : as_rank(speaks, 0, 10);
+        fflush(NULL);
+        _exit(code);
+    }
+    /* rank 0 left before the others could open: they are told so, and the launch fails */
+    T_CHECK(st == CDR_OK && code == CDR_ERANK);
+    T_HAS(err.text, "rank 0");
+    memset(&err, 0, sizeof err);
+    if (pipe(to_parent)) return;
+    st = cdr_shm_launch(3, "none", dir, &rank, &code, &err);
+    if (rank >= 0) {
+        if (rank == 0) dup2(open("/dev/null", O_WRONLY), 1);
+        code = as_rank(speaks, 0, 10);
+        fflush(NULL);
+        _exit(code);
+    }
+    close(to_parent[0]), close(to_parent[1]);
+    T_CHECK(st == CDR_OK && code == CDR_EDATA);
+    T_STR(err.text, "rank 2: a page is missing");           /* said in its log only, so the launcher has it too */
+    T_STR(err.id, "data.test");
+    for (rank = 1; rank < 3; rank++) {
+        snprintf(path, sizeof path, "%s/rank-%d.log", dir, rank);
+        T_CHECK(cdr_file_read(path, 10000, &text, &bytes, &err) == CDR_OK);
+        T_HAS(text, rank == 1 ? "output of rank 1" : "output of rank 2");
+        free(text);
+    }
+    T_CHECK(cdr_remove_tree(dir, &err) == CDR_OK);
+}
+
+static void refusals(void)
+{
+    static const struct { const char *rank, *world, *name; } other[] = {
+        { "RANK", "WORLD_SIZE", "torchrun" }, { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI" },
+        { "PMI_RANK", "PMI_SIZE", "PMI" }, { "SLURM_PROCID", "SLURM_NTASKS", "Slurm" } };
+    cdr_comm *w;
+    for (int i = 0; i < CDR_COUNT(other); i++) {
+        cdr_err err = { 0 };
+        setenv(other[i].rank, "1", 1), setenv(other[i].world, "4", 1);
+        T_CHECK(cdr_comm_open(&(cdr_comm_spec){ .transport = "auto" }, &w, &err) == CDR_EUSER && !w);
+        T_HAS(err.text, other[i].name);
+        T_HAS(err.text, "mpi and nccl are not there yet");
+        T_HAS(err.text, "cadre launch -n 4");
+        setenv(other[i].rank, "0", 1), setenv(other[i].world, "1", 1);
+        T_CHECK(cdr_comm_open(&(cdr_comm_spec){ .transport = "auto" }, &w, &err) == CDR_OK);
+        cdr_comm_close(w);
+        setenv(other[i].world, "four", 1);
+        memset(&err, 0, sizeof err);
+        T_CHECK(cdr_comm_open(&(cdr_comm_spec){ .transport = "auto" }, &w, &err) == CDR_EUSER);
+        T_HAS(err.text, "\"four\"");
+        unsetenv(other[i].rank), unsetenv(other[i].world);
+    }
+    static const char *const bad[] = { "mpi", "nccl", "shm", "carrier-pigeon" };
+    for (int i = 0; i < CDR_COUNT(bad); i++) {
+        cdr_err err = { 0 };
+        T_CHECK(cdr_comm_open(&(cdr_comm_spec){ .transport = bad[i] }, &w, &err) == CDR_EUSER && !w);
+        T_HAS(err.text, i < 3 ? "cadre launch -n N" : "auto, single, shm");
+    }
+    int rank, code;
+    T_CHECK(cdr_shm_launch(0, "none", NULL, &rank, &code, NULL) == CDR_EUSAGE && rank == -1);
+    T_CHECK(cdr_shm_launch(1 << 20, "none", NULL, &rank, &code, NULL) == CDR_EUSAGE);
+    T_CHECK(cdr_shm_launch(2, "socket", NULL, &rank, &code, NULL) == CDR_EUSAGE);
+    setenv("CADRE_RANK", "0", 1), setenv("CADRE_WORLD", "2", 1), setenv("CADRE_SHM", "0", 1);
+    cdr_err err = { 0 };
+    T_CHECK(cdr_comm_open(&(cdr_comm_spec){ .transport = "auto" }, &w, &err) == CDR_EUSER);
+    T_HAS(err.text, "control block");
+    T_CHECK(cdr_shm_launch(2, "none", NULL, &rank, &code, NULL) == CDR_EUSAGE);
+    unsetenv("CADRE_RANK"), unsetenv("CADRE_WORLD"), unsetenv("CADRE_SHM");
+}
+
+int main(int argc, char **argv)
+{
+    t_filter = argc > 1 ? argv[1] : NULL;
+    T_RUN(loss_killed);
+    T_RUN(loss_killed_at_fifty_points);
+    T_RUN(loss_ended);
+    T_RUN(loss_silent);
+    T_RUN(loss_of_order);
+    T_RUN(work_is_no_silence);
+    T_RUN(signals_are_passed_on);
+    T_RUN(no_rank_outlives_its_launcher);
+    T_RUN(logs_and_error_of_a_rank);
+    T_RUN(refusals);
+    return t_end();
+}
