@@ -367,6 +367,7 @@ static cdr_status give_final_name(const char *run_dir, int64_t step, const char 
     } else if (rename(partial, final) != 0)
         CDR_FAIL_ID(err, CDR_ERANK, "io.write", "%s: cannot rename: %s", partial, strerror(errno));
     CDR_TRY(cdr_sync_dir(parent, err));
+    CDR_TRY(cdr_sync_dir(run_dir, err));              /* checkpoints/ itself may be new */
     return replaced ? cdr_remove_tree(partial, err) : CDR_OK;
 }
 
