@@ -204,6 +204,8 @@ cdr_status cdr__schedule(cdr_pass *p)
         CDR_TRY(cdr_graph_emit(p->g[q], &b->progs[q]));
         add_waits(p, &b->progs[q]);
     }
+    for (int32_t i = 0; i < b->n_params; i++)                     /* gradients are values of the step program */
+        if (b->params[i].grad != CDR_NONE) b->params[i].grad += b->n_shared - CDR_LOCAL0;
     b->progs[CDR_PROG_PROBE] = b->progs[CDR_PROG_STEP];           /* the step, one turn less: what made the value is still there */
     b->progs[CDR_PROG_PROBE].name = "probe";
     if (!p->o->infer_only) b->progs[CDR_PROG_PROBE].n_turns--;
