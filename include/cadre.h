@@ -44,6 +44,7 @@ typedef struct {
 typedef struct {
     char *json;    /* owned; NULL: none */
     char *text;    /* owned; NULL: none */
+    char *warnings;    /* owned; a JSON array of strings, for the document's "warnings"; NULL: none */
 } cdr_result;
 void cdr_result_free(cdr_result *r);
 
@@ -61,7 +62,8 @@ typedef struct { cdr_common common; const char *recipe; const char *const *print
                  bool require_fit; } cdr_plan_args;
 typedef struct { cdr_common common; const char *pattern, *device, *step_recipe, *write_machine; bool quick; } cdr_bench_args;
 typedef struct { cdr_common common; const char *pattern, *device; bool quick; } cdr_check_args;
-typedef struct { cdr_common common; const char *verb;   /* show, schema, list, migrate */ const char *arg; bool changed; } cdr_config_args;
+typedef struct { cdr_common common; const char *verb;   /* show, schema, list, migrate */ const char *arg; bool changed;
+                 const char *from, *out;   /* migrate */ } cdr_config_args;
 typedef struct { cdr_common common; int n_ranks; const char *bind, *log_dir; int argc; char **argv; /* COMMAND ... */ } cdr_launch_args;
 typedef struct { cdr_common common; } cdr_doctor_args;
 

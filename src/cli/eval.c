@@ -1,0 +1,24 @@
+/* eval: parsing only; the loss is cdr_eval. */
+#include "cli/cli.h"
+
+static const cli_option options[] = {
+    { "--data", "SRC", false, "text to measure on; default: the run's held-out data" },
+    { "--tokens", "N", false, "the first N tokens only" },
+    { "--compare", "MODEL", false, "a second model on the same tokens" },
+    { "--adapter", "ADAPTER", true, "LoRA adapter on top of the model" },
+    { NULL, NULL, false, NULL },
+};
+
+static cdr_status run(const cli_args *a, cdr_result *r, cdr_err *err)
+{
+    cdr_eval_args e = { .common = a->common, .model = a->pos[0], .data = cli_value(a, "--data"), .compare = cli_value(a, "--compare") };
+    CDR_TRY(cli_int(a, "--tokens", 0, &e.n_tokens, err));
+    return cdr_eval(&e, r, err);
+}
+
+const cli_command cli_eval = {
+    .name = "eval", .args = "MODEL", .min_args = 1, .max_args = 1, .keys = true, .options = options, .run = run,
+    .what = "loss, perplexity and bits per byte",
+    .more = "MODEL: a run directory (its newest complete checkpoint), or one checkpoint of it.",
+    .example = "cadre eval runs/tiny-dense --tokens 65536",
+};

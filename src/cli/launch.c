@@ -1,0 +1,28 @@
+/* launch: parsing only; cdr_launch forks before any OpenMP region and each rank becomes COMMAND. */
+#include "cli/cli.h"
+#include <limits.h>
+
+static const cli_option options[] = {
+    { "-n", "N", false, "ranks" },
+    { "--bind", "HOW", false, "core: an equal block of cores each; none (default none)" },
+    { "--log-dir", "DIR", false, "files rank-N.log of the ranks from 1 on" },
+    { NULL, NULL, false, NULL },
+};
+
+static cdr_status run(const cli_args *a, cdr_result *r, cdr_err *err)
+{
+    cdr_launch_args l = { .common = a->common, .bind = cli_value(a, "--bind"), .log_dir = cli_value(a, "--log-dir"), .argc = a->rest_argc, .argv = a->rest_argv };
+    int64_t n;
+    if (!cli_has(a, "-n")) CDR_FAIL_ID(err, CDR_EUSAGE, "usage.argument", "cadre launch: -n N is missing. See cadre launch --help");
+    CDR_TRY(cli_int(a, "-n", 0, &n, err));
+    if (n < 1 || n > INT_MAX) CDR_FAIL_ID(err, CDR_EUSAGE, "usage.value", "-n: at least one rank");
+    l.n_ranks = (int)n;
+    return cdr_launch(&l, r, err);
+}
+
+const cli_command cli_launch = {
+    .name = "launch", .args = "-n N COMMAND...", .rest = true, .streams = true, .options = options, .run = run,
+    .what = "ranks on one machine, over shared memory",
+    .more = "COMMAND: a cadre command without the word cadre, or a program with a / in its name.",
+    .example = "cadre launch -n 2 train tiny-dense --steps 20 --out runs/two",
+};
