@@ -15,6 +15,8 @@
 
 const cdr__loss_rows cdr__loss_rows_base = { row_stats, row_grad };
 
+enum { FORK = 1 << 14 };      /* numbers from which a loop over rows is worth a fork and join (1 to 7 us) */
+
 static size_t part(size_t n, size_t bytes) { return cdr_align_up(n * bytes, 64); }
 static void *take(char **at, size_t n, size_t bytes)
 {
@@ -103,7 +105,7 @@ static cdr_status fwd(const cdr_args *a, int path, const cdr__loss_rows *rows)
         for (int64_t v0 = 0; v0 < z.W; v0 += z.cv) {
             int64_t nv = CDR_MIN(z.cv, z.W - v0);
             chunk_logits(a, &z, &c, path, v0, nv);
-#pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
+#pragma omp parallel for num_threads(a->lane->n_threads) schedule(static) if (c.n * nv > FORK)
             for (int64_t i = 0; i < c.n; i++) {
                 const float *l = c.logits + i * z.cv;
                 int64_t at_v = y[c.token[i]] - v0;
@@ -128,7 +130,7 @@ static size_t fwd_work(int path, const void *attr, const cdr_type *t, int n_thre
 }
 
 /* ---- backward ------------------------------------------------------------------------------------------------- */
-/* d in place of the logits; then both products of this vocabulary chunk. first: of this token chunk; dw_add: as it says */
+/* The products of one vocabulary chunk; the logits hold d. dw_add: another token chunk, or the caller, was there before. */
 static void bwd_vocab(const cdr_args *a, const sizes *z, const chunk *c, int path, int64_t v0, bool dw_add)
 {
     const cdr_type *wt = &a->type[CDR__LSB_W];
@@ -148,10 +150,9 @@ static void bwd_vocab(const cdr_args *a, const sizes *z, const chunk *c, int pat
     }
 }
 
-static void zero_rows(const cdr_args *a, int i, int64_t first, int64_t end)
+static void zero_row(const cdr_args *a, int i, int64_t row)
 {
-    size_t bytes = (size_t)cdr_dtype_bytes(a->type[i].dtype, cdr_type_cols(&a->type[i]));
-    for (int64_t r = first; r < end; r++) memset(cdr_row(a->ptr[i], &a->type[i], r), 0, bytes);
+    memset(cdr_row(a->ptr[i], &a->type[i], row), 0, (size_t)cdr_dtype_bytes(a->type[i].dtype, cdr_type_cols(&a->type[i])));
 }
 
 static cdr_status bwd(const cdr_args *a, int path, const cdr__loss_rows *rows)
@@ -164,25 +165,26 @@ static cdr_status bwd(const cdr_args *a, int path, const cdr__loss_rows *rows)
     char *at = a->work;
     chunk c = chunk_take(&z, &a->type[CDR__LSB_H], &at);
     c.dh = take(&at, (size_t)(z.ct * z.D), 4);
-    c.old = take(&at, (size_t)z.D, 4);
+    c.old = take(&at, (size_t)(z.D * a->lane->n_threads), 4);
     c.gemm = at;
-    int64_t next = 0;                              /* first row of dh that is not written yet */
+    for (int64_t t = 0; t < z.T && dh && !dh_add; t++)
+        if (y[t] < 0) zero_row(a, CDR__LSB_DH, t);
     for (int64_t t = 0; chunk_next(a, &z, &c, &t); dw_add = true) {
         for (int64_t v0 = 0; v0 < z.W; v0 += z.cv) {
             int64_t nv = CDR_MIN(z.cv, z.W - v0);
             chunk_logits(a, &z, &c, path, v0, nv);
-#pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
+#pragma omp parallel for num_threads(a->lane->n_threads) schedule(static) if (c.n * nv > FORK)
             for (int64_t i = 0; i < c.n; i++) rows->grad(c.logits + i * z.cv, nv, y[c.token[i]] - v0, lse[c.token[i]], scale);
             bwd_vocab(a, &z, &c, path, v0, dw_add);
         }
-        for (int64_t i = 0; i < c.n && dh; next = c.token[i++] + 1) {
-            if (!dh_add) zero_rows(a, CDR__LSB_DH, next, c.token[i]);
-            if (dh_add) cdr_row_add(c.dh + i * z.D, dh, &a->type[CDR__LSB_DH], c.token[i], c.old);
+        if (!dh) continue;
+#pragma omp parallel for num_threads(a->lane->n_threads) schedule(static) if (c.n * z.D > FORK)
+        for (int64_t i = 0; i < c.n; i++) {
+            if (dh_add) cdr_row_add(c.dh + i * z.D, dh, &a->type[CDR__LSB_DH], c.token[i], cdr_thread_part(c.old, z.D));
             else cdr_row_store(c.dh + i * z.D, dh, &a->type[CDR__LSB_DH], c.token[i]);
         }
     }
-    if (dh && !dh_add) zero_rows(a, CDR__LSB_DH, next, z.T);
-    if (a->ptr[CDR__LSB_DW] && !dw_add) zero_rows(a, CDR__LSB_DW, 0, z.W);     /* no token had a target */
+    for (int64_t v = 0; v < z.W && a->ptr[CDR__LSB_DW] && !dw_add; v++) zero_row(a, CDR__LSB_DW, v);     /* no token had a target */
     return CDR_OK;
 }
 
@@ -191,7 +193,7 @@ static size_t bwd_work(int path, const void *attr, const cdr_type *t, int n_thre
     const sizes z = sizes_of(attr, t);
     size_t logits = cdr__gemm_work_bytes(path, z.ct, z.cv, z.D, n_threads), dh = cdr__gemm_work_bytes(path, z.ct, z.D, z.cv, n_threads);
     size_t dw = cdr__gemm_work_bytes(path, z.cv, z.D, z.ct, n_threads);
-    return chunk_bytes(&z, &t[CDR__LSB_H]) + part((size_t)(z.ct * z.D), 4) + part((size_t)z.D, 4) + CDR_MAX(logits, CDR_MAX(dh, dw));
+    return chunk_bytes(&z, &t[CDR__LSB_H]) + part((size_t)(z.ct * z.D), 4) + part((size_t)(z.D * n_threads), 4) + CDR_MAX(logits, CDR_MAX(dh, dw));
 }
 
 /* ---- one entry per path ------------------------------------------------------------------------------------------ */
