@@ -1,0 +1,56 @@
+#!/bin/sh
+# Kill a run at random points with SIGKILL and start it again, also on another number of ranks: the losses and the final
+# checkpoint are those of a run that was never killed, to the bit. Arguments: the build folder, number of kills (default 50).
+set -eu
+cd "$(dirname "$0")/.."
+build=$(cd "${1:-build}" && pwd)
+kills=${2:-50}
+[ -z "${CADRE_QUICK:-}" ] || kills=5
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+cp "$OLDPWD/test/tiny-resume.yaml" recipe.yaml
+awk 'BEGIN { for (i = 0; i < 3000; i++) printf "line %d of %d: the %s sees %s\n", i, i * i % 97, i % 3 ? "cat" : "dog", i % 7 ? "it" : "them" }' >text.txt
+OMP_NUM_THREADS=1
+export OMP_NUM_THREADS
+cadre="$build/cadre"
+losses() { grep '"type":"step"' "$1/events.jsonl" | sed 's/.*"step":\([0-9]*\),"loss":\([-0-9.e+]*\),.*/\1 \2/' | sort -n -u; }
+weights() { # one hash over everything in the newest checkpoint that layout must not change
+    "$cadre" eval "$1" --json | sed 's/"seconds":[0-9.e+-]*//'
+}
+"$cadre" train ./recipe.yaml --out whole -q
+losses whole >whole.txt
+[ "$(wc -l <whole.txt)" = 60 ] || { echo "a whole run has $(wc -l <whole.txt) losses"; exit 1; }
+
+start() { # ranks
+    if [ "$1" = 1 ]; then "$cadre" train ./recipe.yaml --out killed -q
+    else "$cadre" launch -n "$1" train ./recipe.yaml --out killed -q; fi
+}
+i=0
+n=0
+while [ $i -lt "$kills" ]; do
+    case $((i % 4)) in 0) ranks=2 ;; 1) ranks=4 ;; *) ranks=1 ;; esac
+    start $ranks >/dev/null 2>&1 &
+    pid=$!
+    wait_ms=$(awk -v s="$i" 'BEGIN { srand(s + 17); printf "%.3f", 0.05 + rand() * 0.45 }')
+    sleep "$wait_ms"
+    if kill -0 $pid 2>/dev/null; then n=$((n + 1)); fi
+    pkill -9 -P $pid 2>/dev/null || true
+    kill -9 $pid 2>/dev/null || true
+    wait $pid 2>/dev/null || true
+    # the run may be over: begin it again, so that every kill hits something
+    if grep -q '"type":"end"' killed/events.jsonl 2>/dev/null && losses killed | tail -n 1 | grep -q '^60 '; then
+        losses killed >done.txt
+        cmp -s whole.txt done.txt || { echo "a killed run has other losses"; diff whole.txt done.txt | head -5; exit 1; }
+        rm -rf killed
+    fi
+    i=$((i + 1))
+done
+start 1
+losses killed >killed.txt
+cmp whole.txt killed.txt || { diff whole.txt killed.txt | head; exit 1; }
+[ "$(weights whole)" = "$(weights killed)" ] || { echo "the final models differ"; weights whole; weights killed; exit 1; }
+for f in whole/checkpoints/step-000000060/*.safetensors; do
+    cmp "$f" "killed/checkpoints/step-000000060/$(basename "$f")" || { echo "the final checkpoints differ"; exit 1; }
+done
+echo "$n of $kills kills hit a running process; losses, states and weights bit-equal"

@@ -1,0 +1,47 @@
+#!/bin/sh
+# The main job on real text: train a small byte model on the Jargon File, compare with gzip and xz, sample.
+# Arguments: the build folder.
+set -eu
+cd "$(dirname "$0")/.."
+build=${1:-build}
+cadre="$build/cadre"
+. tools/packages.sh
+need dict-jargon "the Jargon File, public domain: the text to train on"
+need xz-utils "xz, to compare with"
+need gzip "gzip, to compare with"
+mkdir -p data
+if [ ! -s data/jargon.txt ]; then
+    install_needed || true
+    if [ -s /usr/share/dictd/jargon.dict.dz ]; then
+        "$cadre" data make dictionary /usr/share/dictd/jargon.dict.dz --out data/jargon.txt
+    else
+        echo "note: dict-jargon is not to be had; the text is /usr/share/common-licenses instead" >&2
+        for f in /usr/share/common-licenses/*; do [ -f "$f" ] && [ ! -L "$f" ] && cat "$f"; done >data/jargon.txt
+    fi
+fi
+out=runs/tiny-dense
+rm -rf "$out"
+"$cadre" train tiny-dense --out "$out"
+
+bits=$(grep '"type":"eval"' "$out/events.jsonl" | tail -n 1 | sed 's/.*"bits_per_byte":\([0-9.]*\).*/\1/')
+total=$(wc -c <data/jargon.txt)
+held=$(awk -v t="$total" 'BEGIN { printf "%d", int(t / 10) }')
+head -c $((total - held)) data/jargon.txt >data/head.txt
+pack() { # program, its options: bits a byte of the held-out tenth, given the rest
+    a=$("$@" <data/head.txt | wc -c)
+    b=$("$@" <data/jargon.txt | wc -c)
+    awk -v a="$a" -v b="$b" -v n="$held" 'BEGIN { printf "%.2f", 8 * (b - a) / n }'
+}
+gz=$(pack gzip -9 -c)
+xz=$(pack xz -9e -c)
+rm -f data/head.txt
+echo
+echo "held-out text, bits per byte:   gzip -9 $gz   xz -9e $xz   cadre $bits"
+echo
+echo "sample:"
+"$cadre" generate "$out" --prompt "hacker: n. " --max-new-tokens 200 --temperature 0.7
+echo
+echo "Next:  $cadre eval $out --data README.md            how well does it know other text?"
+echo "       $cadre plan tiny-dense --print memory        where every byte of the run lies, and why"
+echo "       $cadre launch -n 2 train tiny-dense --out runs/two    the same losses, to the bit, on two ranks"
+awk -v b="$bits" 'BEGIN { exit !(b < 2.6) }' || { echo "error: $bits bits per byte; below 2.6 is expected" >&2; exit 1; }
