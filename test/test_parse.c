@@ -2,7 +2,9 @@
 #include "test.h"
 #include "base/base.h"
 #include "json_copy.h"
+#ifdef CADRE_HAVE_CJSON
 #include <cjson/cJSON.h>
+#endif
 
 /* ---- JSON ---------------------------------------------------------------------------------------------------------- */
 /* Parses text that stands at the very end of its block, so that a sanitizer sees a byte too many. */
@@ -265,6 +267,7 @@ static void random_json(cdr_text *t, cdr_rng_key key)
     } while (depth > 0);
 }
 
+#ifdef CADRE_HAVE_CJSON
 /* The same value as cJSON has: one level at a time. */
 static bool same_as_cjson(const cdr_json *root, const cJSON *other_root)
 {
@@ -296,9 +299,14 @@ static bool same_as_cjson(const cdr_json *root, const cJSON *other_root)
     }
     return true;
 }
+#endif
 
-static void json_against_cjson(void)
+/* Random documents: read alike by cJSON, written and read again, and refused where they are cut off. */
+static void json_random_documents(void)
 {
+#ifndef CADRE_HAVE_CJSON
+    printf("      cJSON is not installed: not compared with it\n");
+#endif
     int64_t n_members = 0;
     for (uint64_t k = 0; k < 3000; k++) {
         cdr_pool *p = cdr_pool_new();
@@ -307,8 +315,12 @@ static void json_against_cjson(void)
         const cdr_json *j, *again;
         random_json(&t, (cdr_rng_key){ 3, k, 0 });
         bool taken = parse_json(p, t.s, t.n, &j, &err) == CDR_OK;
+        T_CHECK(taken);
+#ifdef CADRE_HAVE_CJSON
         cJSON *c = cJSON_ParseWithLength(t.s, t.n);
-        T_CHECK(taken && c && same_as_cjson(j, c));
+        T_CHECK(c && same_as_cjson(j, c));
+        cJSON_Delete(c);
+#endif
         if (taken) {
             n_members += cdr_json_count(j);
             json_write(&written, j);
@@ -319,7 +331,6 @@ static void json_against_cjson(void)
             cdr_err cut = { 0 };
             T_CHECK(parse_json(p, t.s, n, &again, &cut) == CDR_EDATA);
         }
-        cJSON_Delete(c);
         cdr_text_free(&t);
         cdr_text_free(&written);
         cdr_pool_free(p);
@@ -499,7 +510,7 @@ int main(int argc, char **argv)
     T_RUN(json_depth);
     T_RUN(json_written);
     T_RUN(json_reals_shortest);
-    T_RUN(json_against_cjson);
+    T_RUN(json_random_documents);
     T_RUN(json_linear_time);
     T_RUN(yaml_values);
     T_RUN(yaml_refused);
