@@ -1,0 +1,115 @@
+/* bench_shapes.c: what bench times: for each operator, the shape that it prints first and some that users meet. Operators
+ * that are not here are timed at the largest of their test cases. Rows are cdr_case records: name is the printed shape,
+ * tolerances and gradients are not used. Operators bound by memory get operands of 64 MiB and more, which no cache of two
+ * cores holds; products start with the 2048 cube, by which libraries are compared. */
+#include "ops/adamw/adamw.h"
+#include "ops/add/add.h"
+#include "ops/attention/attention.h"
+#include "ops/copy/copy.h"
+#include "ops/embedding/embedding.h"
+#include "ops/grad_norm/grad_norm.h"
+#include "ops/grad_push/grad_push.h"
+#include "ops/linear/linear.h"
+#include "ops/loss/loss.h"
+#include "ops/rmsnorm/rmsnorm.h"
+#include "ops/rope/rope.h"
+#include "ops/swiglu/swiglu.h"
+#include "run/bench.h"
+
+static const cdr_linear_attr same = { .out_dtype = -1 };
+static const cdr_rmsnorm_attr eps5 = { .eps = 1e-5f };
+static const cdr_rope_attr rope64 = { .heads = 16, .nope = 64, .ext = 64, .theta = 10000.0f };
+static const cdr_attention_attr heads4 = { .heads = 4, .nope = 64, .v = 64, .scale = 0.125f };
+static const cdr_attention_attr mla8 = { .heads = 8, .nope = 128, .ext = 64, .v = 128, .scale = 0.0721687836f };
+static const cdr_copy_attr to_bf16 = { .dtype = CDR_BF16 };
+static const cdr_loss_attr chunks = { .chunk_tokens = 1024, .chunk_vocab = 4096 };
+static const cdr_grad_push_attr one_level = { .depth = 1 };
+static const cdr_norm_parts_attr whole = { .n = 1, .n_shard = 1, .rows = { 8192 } };
+static const cdr_adamw_attr adam = { .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .lr_scale = 1.0f };
+
+/* One document of T rows. */
+static void one_document(double *start_T, double *pos_T, int64_t T)
+{
+    for (int64_t t = 0; t < T; t++) {
+        start_T[t] = 0;
+        pos_T[t] = (double)t;
+    }
+}
+static void attention_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    one_document(in[3], in[4], t[3].n[0]);
+}
+static void attention_bwd_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    one_document(in[4], in[5], t[4].n[0]);
+}
+static void rope_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    one_document(in[2], in[1], t[1].n[0]);
+}
+
+#define M(dt, r, c) { .dtype = dt, .n_dim = 2, .n = { r, c } }
+#define V(dt, n_) { .dtype = dt, .n_dim = 1, .n = { n_ } }
+#define NORMAL { 'n', 1, 0 }
+#define LINEAR(nm, dt, T, N, K) { .name = nm, .op = &cdr_op_linear, .attr = &same, .n_in = 2, .in = { M(dt, T, K), M(dt, N, K) }, .fill = { NORMAL, NORMAL } }
+#define DX(nm, dt, T, N, K) { .name = nm, .op = &cdr_op_linear_dx, .n_in = 2, .in = { M(dt, T, N), M(dt, N, K) }, .fill = { NORMAL, NORMAL } }
+#define DW(nm, dt, T, N, K) { .name = nm, .op = &cdr_op_linear_dw, .n_in = 2, .in = { M(dt, T, N), M(dt, T, K) }, .fill = { NORMAL, NORMAL } }
+
+const cdr_case cdr__bench_shapes[] = {
+    LINEAR("2048x2048x2048 bf16", CDR_BF16, 2048, 2048, 2048),         /* rows x columns x k */
+    LINEAR("2048x2048x2048 f32", CDR_F32, 2048, 2048, 2048),
+    LINEAR("4096x1024x256 bf16", CDR_BF16, 4096, 1024, 256),
+    LINEAR("4096x256x1024 bf16", CDR_BF16, 4096, 256, 1024),
+    LINEAR("4096x256x1024 f32", CDR_F32, 4096, 256, 1024),
+    LINEAR("256x3072x3584 bf16", CDR_BF16, 256, 3072, 3584),
+    LINEAR("64x3072x3584 bf16", CDR_BF16, 64, 3072, 3584),
+    LINEAR("16x3072x3584 bf16", CDR_BF16, 16, 3072, 3584),
+    LINEAR("1x3072x3584 bf16", CDR_BF16, 1, 3072, 3584),
+    DX("2048x2048x2048 bf16", CDR_BF16, 2048, 2048, 2048),
+    DX("4096x1024x256 f32", CDR_F32, 4096, 256, 1024),
+    DW("2048x2048x2048 bf16", CDR_BF16, 2048, 2048, 2048),
+    DW("1024x256x4096 f32", CDR_F32, 4096, 1024, 256),
+    { .name = "T1024 4 heads of 64 f32", .op = &cdr_op_attention, .attr = &heads4, .n_in = 5, .absent = 4, .make = attention_rows,
+      .in = { M(CDR_F32, 1024, 256), M(CDR_F32, 1024, 512), V(CDR_F32, 0), V(CDR_I32, 1024), V(CDR_I32, 1024) },
+      .fill = { NORMAL, NORMAL, { 0 }, { 'f', 0, 0 }, { 'f', 0, 0 } }, .skip_out = 2 },
+    { .name = "T2048 8 heads of 192 bf16", .op = &cdr_op_attention, .attr = &mla8, .n_in = 5, .make = attention_rows,
+      .in = { M(CDR_BF16, 2048, 1536), M(CDR_BF16, 2048, 2048), M(CDR_BF16, 2048, 64), V(CDR_I32, 2048), V(CDR_I32, 2048) },
+      .fill = { NORMAL, NORMAL, NORMAL, { 'f', 0, 0 }, { 'f', 0, 0 } } },
+    { .name = "T1024 4 heads of 64 f32", .op = &cdr_op_attention_bwd, .attr = &heads4, .n_in = 8, .absent = 8, .skip_out = 4, .make = attention_bwd_rows,
+      .in = { M(CDR_F32, 1024, 256), M(CDR_F32, 1024, 256), M(CDR_F32, 1024, 512), V(CDR_F32, 0), V(CDR_I32, 1024), V(CDR_I32, 1024),
+              M(CDR_F32, 1024, 256), M(CDR_F32, 1024, 4) },
+      .fill = { NORMAL, NORMAL, NORMAL, { 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, NORMAL, { 'c', 12, 0 } } },
+    { .name = "T8192 D2048 bf16", .op = &cdr_op_rmsnorm, .attr = &eps5, .n_in = 2, .in = { M(CDR_BF16, 8192, 2048), V(CDR_BF16, 2048) }, .fill = { NORMAL, NORMAL } },
+    { .name = "T8192 D2048 f32", .op = &cdr_op_rmsnorm, .attr = &eps5, .n_in = 2, .in = { M(CDR_F32, 8192, 2048), V(CDR_F32, 2048) }, .fill = { NORMAL, NORMAL } },
+    { .name = "T8192 D2048 bf16", .op = &cdr_op_rmsnorm_bwd, .attr = &eps5, .n_in = 4,
+      .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048), V(CDR_BF16, 2048), V(CDR_F32, 8192) }, .fill = { NORMAL, NORMAL, NORMAL, { 'c', 1, 0 } } },
+    { .name = "T8192 16 heads of 128 bf16", .op = &cdr_op_rope, .attr = &rope64, .n_in = 3, .make = rope_rows,
+      .in = { M(CDR_BF16, 8192, 2048), V(CDR_I32, 8192), V(CDR_I32, 8192) }, .fill = { NORMAL, { 'f', 0, 0 }, { 'f', 0, 0 } } },
+    { .name = "T8192 F2048 bf16", .op = &cdr_op_swiglu, .n_in = 2, .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048) }, .fill = { NORMAL, NORMAL } },
+    { .name = "T8192 F2048 f32", .op = &cdr_op_swiglu, .n_in = 2, .in = { M(CDR_F32, 8192, 2048), M(CDR_F32, 8192, 2048) }, .fill = { NORMAL, NORMAL } },
+    { .name = "T8192 F2048 bf16", .op = &cdr_op_swiglu_bwd, .n_in = 3,
+      .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048) }, .fill = { NORMAL, NORMAL, NORMAL } },
+    { .name = "T8192 D2048 bf16", .op = &cdr_op_add, .n_in = 2, .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048) }, .fill = { NORMAL, NORMAL } },
+    { .name = "T8192 D2048 f32 to bf16", .op = &cdr_op_copy, .attr = &to_bf16, .n_in = 1, .in = { M(CDR_F32, 8192, 2048) }, .fill = { NORMAL } },
+    { .name = "T16384 W32768 D1024 bf16", .op = &cdr_op_embedding, .n_in = 4, .absent = 12, .in = { V(CDR_I32, 16384), M(CDR_BF16, 32768, 1024) },
+      .fill = { { 'i', 0, 32767 }, NORMAL } },
+    { .name = "T16384 W32768 D1024 bf16", .op = &cdr_op_embedding_bwd, .n_in = 4, .absent = 4, .skip_out = 2,
+      .in = { M(CDR_BF16, 16384, 1024), V(CDR_I32, 16384), V(CDR_I32, 0), M(CDR_BF16, 32768, 1024) },
+      .fill = { NORMAL, { 'i', 0, 32767 }, { 0 }, { 'c', 0, 0 } } },
+    { .name = "T2048 W8192 D512 bf16", .op = &cdr_op_loss, .attr = &chunks, .n_in = 3,
+      .in = { M(CDR_BF16, 2048, 512), M(CDR_BF16, 8192, 512), V(CDR_I32, 2048) }, .fill = { NORMAL, { 'n', 0.05, 0 }, { 'i', 0, 8191 } } },
+    { .name = "T2048 W8192 D512 bf16", .op = &cdr_op_loss_bwd, .attr = &chunks, .n_in = 5,
+      .in = { M(CDR_BF16, 2048, 512), M(CDR_BF16, 8192, 512), V(CDR_I32, 2048), V(CDR_F32, 2048), V(CDR_F32, 1) },
+      .fill = { NORMAL, { 'n', 0.05, 0 }, { 'i', 0, 8191 }, { 'c', 9.5, 0 }, { 'c', 1, 0 } } },
+    { .name = "8192x2048 f32, bf16 weight", .op = &cdr_op_adamw, .attr = &adam, .n_in = 7,
+      .in = { M(CDR_F32, 8192, 2048), V(CDR_F32, 1), V(CDR_F32, 8), M(CDR_F32, 8192, 2048), M(CDR_F32, 8192, 2048), M(CDR_F32, 8192, 2048),
+              M(CDR_BF16, 8192, 2048) },
+      .fill = { NORMAL, { 'c', 1, 0 }, { 'c', 0.001, 0 }, NORMAL, NORMAL, { 'u', 0, 1 }, NORMAL } },
+    { .name = "8192x2048 f32, merging", .op = &cdr_op_grad_push, .attr = &one_level, .n_in = 2, .in = { M(CDR_F32, 8192, 2048), V(CDR_I32, 1) },
+      .fill = { NORMAL, { 'c', 1, 0 } } },
+    { .name = "8192x2048 f32", .op = &cdr_op_norm_parts, .attr = &whole, .n_in = 1, .in = { M(CDR_F32, 8192, 2048) }, .fill = { NORMAL } },
+    { .name = NULL }
+};
