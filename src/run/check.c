@@ -592,6 +592,7 @@ static void check_operator(const cdr_op *op, const cdr_case *const *tables, chec
 {
     int64_t t0 = cdr_now_ns();
     if (op->flags & (CDR_OP_COLLECTIVE | CDR_OP_VIEW)) {
+        sum->n_skipped++;
         cdr_text_printf(r, "%-9s not run here: %s\n", op->name,
                         op->flags & CDR_OP_VIEW ? "a view, has no kernel" : "a collective, checked over ranks by the tests of comm");
         return;

@@ -51,7 +51,7 @@ typedef struct { const char *op, *kernel; int64_t n, ns; double flop; } cdr_prof
 int cdr_exec_profile_rows(cdr_exec *x, cdr_profile_row *rows, int max);
 
 /* check.c: runs the tables of cases. One operator folder or all ("" or a glob); what `cadre check` and the tests call. */
-typedef struct { int n_cases, n_failed; double worst_value, worst_grad; } cdr_check_sum;
+typedef struct { int n_cases, n_failed; double worst_value, worst_grad; int n_skipped; /* collectives and views: checked elsewhere */ } cdr_check_sum;
 cdr_status cdr_check_op(const char *op, uint32_t isa, bool quick, int n_threads, cdr_check_sum *sum, cdr_text *report, cdr_err *err);
 /* The same for one table of cases that need not be in the registry: the tests of the harness itself. */
 cdr_status cdr_check_cases(const cdr_case *cases, uint32_t isa, bool quick, int n_threads, cdr_check_sum *sum, cdr_text *report, cdr_err *err);
