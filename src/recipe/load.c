@@ -47,6 +47,7 @@ void cdr__recipe_note(cdr_recipe *r, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
+    for (int i = 0; i < r->n_notes; i++) if (strcmp(r->notes[i], line) == 0) return;       /* said already */
     const char **grown = cdr_pool_alloc(r->pool, sizeof(char *) * (size_t)(r->n_notes + 1));
     for (int i = 0; i < r->n_notes; i++) grown[i] = r->notes[i];
     grown[r->n_notes++] = cdr_pool_strdup(r->pool, line);
