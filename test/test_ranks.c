@@ -1,6 +1,7 @@
 /* Ranks that are killed, stopped, silent or in the wrong collective, and the launcher: exit codes, messages, signals,
  * logs, nobody left behind. Values: test_comm.c. */
 #include "ranks.h"
+#include "train/launch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -116,9 +117,15 @@ static void loss_silent(void)
     check_loss(2, stops, 0, 1, CDR_ERANK, "silent (stopped)");
 }
 
+/* It still has something to write when its peers have ended: its own exit code must come through. */
+static void linger(void) { pause_ms(300); }
+
 static int closes_early(cdr_comm *w, int who)
 {
-    if (cdr_comm_rank(w) == who) return 4;
+    if (cdr_comm_rank(w) == who) {
+        atexit(linger);
+        return 4;
+    }
     cdr_status st = cdr_comm_barrier(w);
     return (int)(st == CDR_OK ? cdr_comm_barrier(w) : st);
 }
@@ -357,6 +364,71 @@ static void refusals(void)
     unsetenv("CADRE_RANK"), unsetenv("CADRE_WORLD"), unsetenv("CADRE_SHM");
 }
 
+/* cdr_launch in a process of its own: what it wrote to stdout, its exit code, its error. */
+static int launch_in_child(const cdr_launch_args *a, char *out, size_t bytes)
+{
+    int how;
+    if (pipe(to_parent)) return -1;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        cdr_err err = { 0 };
+        dup2(to_parent[1], 1);
+        int code = (int)cdr_launch(a, NULL, &err);
+        if (err.text[0]) printf("error: %s\n", err.text);
+        exit(code);
+    }
+    close(to_parent[1]);
+    rest_of_pipe(out, bytes);
+    return waitpid(pid, &how, 0) == pid && WIFEXITED(how) ? WEXITSTATUS(how) : -1;
+}
+
+static int fake_main(int argc, char **argv)
+{
+    cdr_comm *w;
+    cdr_err err = { 0 };
+    if (cdr_comm_open(&(cdr_comm_spec){ .transport = "auto" }, &w, &err) != CDR_OK) return 99;
+    int64_t x = 1;
+    cdr_status st = cdr_comm_sum_i64(w, &x, 1);
+    printf("%s %s by %lld ranks, argc %d%s\n", argv[0], argv[1], (long long)x, argc, argv[argc] ? "?" : "");
+    cdr_comm_close(w);
+    return st == CDR_OK ? 0 : 98;
+}
+
+static void launch_command(void)
+{
+    char out[4000], dir[] = "/tmp/cadre-test-XXXXXX", path[64], *text = NULL;
+    size_t bytes;
+    cdr_err err = { 0 };
+    T_CHECK(mkdtemp(dir));
+    char *train[] = { "train", "tiny" }, *shell[] = { "sh", "-c", "echo program; exit $((CADRE_RANK * 3))" }, *typo[] = { "trian" }, *ignored[] = { "sh", "-c", "exit 0" };
+    cdr_launch_args a = { .n_ranks = 3, .log_dir = dir, .argc = 2, .argv = train };
+    cdr_launch_set_main(fake_main);
+    T_CHECK(launch_in_child(&a, out, sizeof out) == 0);
+    T_HAS(out, "launch    3 ranks on 1 host, transport shm (from: cadre launch), ");
+    T_HAS(out, "; logs of ranks 1-2 in /tmp/cadre-test-");
+    T_HAS(out, "train tiny by 3 ranks, argc 2\n");
+    snprintf(path, sizeof path, "%s/rank-2.log", dir);
+    T_CHECK(cdr_file_read(path, 10000, &text, &bytes, &err) == CDR_OK);
+    T_STR(text, "train tiny by 3 ranks, argc 2\n");
+    free(text);
+    T_CHECK(cdr_remove_tree(dir, &err) == CDR_OK);
+
+    a = (cdr_launch_args){ .n_ranks = 2, .argc = 3, .argv = shell };
+    T_CHECK(launch_in_child(&a, out, sizeof out) == 3);
+    T_HAS(out, "output of rank 1 is not kept\nprogram\n");
+    a.argv = ignored;
+    a.common.json = true;
+    T_CHECK(launch_in_child(&a, out, sizeof out) == 0 && !out[0]);
+    a = (cdr_launch_args){ .n_ranks = 2, .argc = 1, .argv = typo };
+    T_CHECK(launch_in_child(&a, out, sizeof out) == CDR_EUSAGE);
+    T_HAS(out, "\"trian\"");
+    T_HAS(out, "Did you mean train?");
+    a = (cdr_launch_args){ .n_ranks = 0, .argc = 2, .argv = train };
+    T_CHECK(launch_in_child(&a, out, sizeof out) == CDR_EUSAGE);
+    T_HAS(out, "-n 0");
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
@@ -370,5 +442,6 @@ int main(int argc, char **argv)
     T_RUN(no_rank_outlives_its_launcher);
     T_RUN(logs_and_error_of_a_rank);
     T_RUN(refusals);
+    T_RUN(launch_command);
     return t_end();
 }

@@ -6,13 +6,13 @@
  *
  *   signal              launcher
  *   SIGINT              first: passed on; second: all ranks are killed, exit code 130
- *   SIGTERM USR1 USR2   passed on
+ *   SIGTERM HUP USR1 2  passed on
  *   SIGTSTP             ranks stop, the launcher stops; both go on together
  *   SIGCHLD             reaps; a rank that was killed, or ended without closing its communicator, is marked lost
  *
  * Exit code: of the rank that was lost first, else of the first that failed. A rank that was killed counts as
- * CDR_ERANK, one that aborted (SIGABRT) as CDR_EBUG. Once a rank is lost the rest has 3 s to write what it has; the lost
- * one, if it still lives (it was silent), is killed as soon as the first peer has ended.
+ * CDR_ERANK, one that aborted (SIGABRT) as CDR_EBUG. Once a rank is lost the rest has 3 s to write what it has; one that
+ * is lost because it was silent is killed as soon as the first peer has ended.
  */
 #include "comm/shm.h"
 
@@ -35,6 +35,7 @@ typedef struct {
     cdr_shm_view *view;
     int n, alive, exit_code;
     bool failed, cause_known, interrupted;
+    bool said_itself;                          /* the lost rank ended before it opened a communicator: its own business */
     int64_t kill_at_ns;                        /* 0: not yet */
     pid_t pid[CDR_SHM_MAX_RANKS];              /* 0: has ended */
     bool killed[CDR_SHM_MAX_RANKS];            /* by us */
@@ -120,13 +121,14 @@ static int lost_rank(const launch *l) { return (int)(atomic_load(&l->view->ctl->
 /* Takes down how rank r ended. */
 static void rank_ended(launch *l, int r, int how)
 {
-    bool open = atomic_load(&l->view->rank[r].state) == CDR_SHM_OPEN;
+    int32_t state = atomic_load(&l->view->rank[r].state);
+    bool open = state == CDR_SHM_OPEN;
     int code = WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how) == SIGABRT ? (int)CDR_EBUG : (int)CDR_ERANK;
     l->pid[r] = 0;
     l->alive--;
     if (WIFSIGNALED(how) && !l->killed[r]) cdr__shm_blame(l->view, r, CDR_SHM_KILLED, WTERMSIG(how));
-    else if (WIFEXITED(how) && open) cdr__shm_blame(l->view, r, CDR_SHM_EXITED, code);
-    else if (WIFEXITED(how) && code && atomic_load(&l->view->rank[r].state) == CDR_SHM_STARTED) cdr__shm_blame(l->view, r, CDR_SHM_EXITED, code);
+    else if (WIFEXITED(how) && (open || (state == CDR_SHM_STARTED && code))) cdr__shm_blame(l->view, r, CDR_SHM_EXITED, code);
+    if (WIFEXITED(how) && !open && lost_rank(l) == r) l->said_itself = true;
     atomic_store(&l->view->rank[r].state, CDR_SHM_ENDED);
     cdr__shm_wake_all(l->view);
     if (open && !code) code = CDR_ERANK;                     /* it went away in the middle, whatever it says */
@@ -148,7 +150,8 @@ static void reap(launch *l)
     if (!l->failed && lost < 0) return;
     int64_t grace = lost >= 0 ? GRACE_LOST_MS : GRACE_FAILED_MS, at = cdr_now_ns() + grace * 1000000;
     if (!l->kill_at_ns || at < l->kill_at_ns) l->kill_at_ns = at;
-    if (lost >= 0 && l->failed) send_one(l, lost, SIGKILL);
+    bool silent = (atomic_load(&l->view->ctl->lost) >> 16 & 0xf) == CDR_SHM_SILENT;
+    if (lost >= 0 && silent && l->failed) send_one(l, lost, SIGKILL);
 }
 
 static void on_signal(launch *l, int sig)
@@ -186,12 +189,20 @@ static void leave_error(const launch *l, cdr_err *err)
 {
     const cdr_shm_ctl *ctl = l->view->ctl;
     int by = atomic_load(&ctl->claimed) - 1;
-    if (by < 0 && atomic_load(&ctl->lost) && l->failed && l->exit_code != CDR_EINTERRUPT) cdr__shm_lost(l->view, err);
+    bool lost = atomic_load(&ctl->lost) != 0 && l->failed && l->exit_code != CDR_EINTERRUPT;
+    if (by < 0 && lost && !l->said_itself) cdr__shm_lost(l->view, err);
     if (by > 0 && ctl->logs && atomic_load_explicit(&ctl->error_set, memory_order_acquire))
         cdr_fail(err, ctl->error.status, ctl->error.id, "%s", ctl->error.text);
 }
 
-/* Threads of this process; 1 where that cannot be told (the thread sanitizer has one of its own). */
+/* The thread sanitizer has a thread of its own. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+
+/* Threads of this process; 1 where that cannot be told. */
 static int count_threads(void)
 {
 #if !defined(__SANITIZE_THREAD__)
@@ -237,7 +248,7 @@ cdr_status cdr_shm_launch(int n, const char *bind, const char *log_dir, int *ran
     *l = (launch){ .view = v, .n = n };
 
     sigemptyset(&set);
-    static const int caught[] = { SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP };
+    static const int caught[] = { SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP };
     for (int i = 0; i < CDR_COUNT(caught); i++) sigaddset(&set, caught[i]);
     sigprocmask(SIG_BLOCK, &set, &plan.mask);
     struct sigaction reset = { .sa_handler = SIG_DFL }, old_chld;
