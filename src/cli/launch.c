@@ -1,11 +1,11 @@
-/* launch: parsing only; cdr_launch forks before any OpenMP region and each rank becomes COMMAND. */
+/* launch: parsing only; cdr_launch forks before any OpenMP region, each rank then runs COMMAND. */
 #include "cli/cli.h"
 #include <limits.h>
 
 static const cli_option options[] = {
     { "-n", "N", false, "ranks" },
     { "--bind", "HOW", false, "core: an equal block of cores each; none (default none)" },
-    { "--log-dir", "DIR", false, "files rank-N.log of the ranks from 1 on" },
+    { "--log-dir", "DIR", false, "files rank-N.log of the ranks from 1 on; train: OUTPUT_DIR/ranks" },
     { NULL, NULL, false, NULL },
 };
 
@@ -23,6 +23,6 @@ static cdr_status run(const cli_args *a, cdr_result *r, cdr_err *err)
 const cli_command cli_launch = {
     .name = "launch", .args = "-n N COMMAND...", .rest = true, .streams = true, .options = options, .run = run,
     .what = "ranks on one machine, over shared memory",
-    .more = "COMMAND: a cadre command without the word cadre, or a program with a / in its name.",
+    .more = "COMMAND: train, eval, generate or plan with its arguments, or another program.",
     .example = "cadre launch -n 2 train tiny-dense --steps 20 --out runs/two",
 };

@@ -5,6 +5,7 @@
  */
 #include "cli/cli.h"
 #include "comm/comm.h"
+#include "train/launch.h"
 #include <signal.h>
 #include <stdlib.h>
 
@@ -57,8 +58,8 @@ static int finish(const cli_command *c, const cli_args *a, cdr_status st, cdr_re
         fputs(r->text, stdout);
     }
     fflush(stdout);
-    bool planned_stop = st == CDR_ESAVED && !err->text[0];
-    if (st != CDR_OK && !planned_stop) {
+    bool said = c->streams && !err->text[0];         /* launch: a rank has printed the job's error */
+    if (st != CDR_OK && !said) {
         complete_error(c->name, st, err);
         if (cdr_comm_first_error(err)) fprintf(stderr, "error: %s [%s]\n", err->text, err->id);
     }
@@ -68,7 +69,7 @@ static int finish(const cli_command *c, const cli_args *a, cdr_status st, cdr_re
 
 static int usage(const cdr_err *err)
 {
-    fprintf(stderr, "error: %s [%s]\n", err->text, err->id);
+    if (cdr_comm_first_error(err)) fprintf(stderr, "error: %s [%s]\n", err->text, err->id);
     return (int)err->status;
 }
 
@@ -111,9 +112,9 @@ static int run_command(const cli_command *c, cdr_pool *pool, int argc, char **ar
     return finish(c, &a, st, &r, &err);
 }
 
-static int dispatch(cdr_pool *pool, int argc, char **argv)
+static int dispatch(cdr_pool *pool, int argc, char **argv)      /* argv: the words behind "cadre" */
 {
-    const char *name = argc > 1 ? argv[1] : "";
+    const char *name = argc > 0 ? argv[0] : "";
     bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0;
     if (!*name || help) {
         cdr_text t = { 0 };
@@ -124,15 +125,22 @@ static int dispatch(cdr_pool *pool, int argc, char **argv)
     }
     if (strcmp(name, "--version") == 0) name = "version";
     for (int i = 0; cli_commands[i]; i++)
-        if (strcmp(cli_commands[i]->name, name) == 0) return run_command(cli_commands[i], pool, argc - 2, argv + 2);
+        if (strcmp(cli_commands[i]->name, name) == 0) return run_command(cli_commands[i], pool, argc - 1, argv + 1);
     return no_such_command(pool, name);
+}
+
+/* A whole command line: main's, or that of a rank which `launch` has forked. */
+static int run_words(int argc, char **argv)
+{
+    cdr_pool *pool = cdr_pool_new();
+    int code = dispatch(pool, argc, argv);
+    cdr_pool_free(pool);
+    return code;
 }
 
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_DFL);                /* `cadre config schema | head` ends quietly */
-    cdr_pool *pool = cdr_pool_new();
-    int code = dispatch(pool, argc, argv);
-    cdr_pool_free(pool);
-    return code;
+    cdr_launch_set_main(run_words);
+    return run_words(argc - 1, argv + 1);
 }
