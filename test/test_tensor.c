@@ -389,7 +389,12 @@ static void mxfp4_round_trip(void)
     for (int b = 0; b < BLOCKS; b++) {
         scales[b] = (uint8_t)(2 + cdr_rng_u64(key, (uint64_t)(N + b)) % 251);       /* 2 .. 252 */
         if (b % 4 < 2)                                         /* no 6 */
-            for (int i = 0; i < 16; i++) codes[b * 16 + i] = (uint8_t)(codes[b * 16 + i] & ((codes[b * 16 + i] & 7) == 7 ? 0xfe : 0xff) & ((codes[b * 16 + i] & 0x70) == 0x70 ? 0xef : 0xff));
+            for (int i = 0; i < 16; i++) {
+                uint8_t c = codes[b * 16 + i];
+                if ((c & 7) == 7) c &= 0xfe;
+                if ((c & 0x70) == 0x70) c &= 0xef;
+                codes[b * 16 + i] = c;
+            }
         if (b % 4 == 0)                                        /* at most 1.5 */
             for (int i = 0; i < 16; i++) codes[b * 16 + i] &= 0xbb;
     }
