@@ -22,8 +22,9 @@ char *cdr_recipe_from(const cdr_recipe *r, int row, cdr_pool *pool)
         return cdr_pool_printf(pool, "recipe %s:%d%s%s%s", r->where, o->line, o->alias ? " (" : "", o->alias ? o->alias : "", o->alias ? ")" : "");
     case CDR_FROM_SET:
         return cdr_pool_printf(pool, "%s", strncmp(o->flag, "--set", 5) == 0 ? "--set" : o->flag);
-    case CDR_FROM_DERIVED:
-        return cdr_pool_printf(pool, "%s: %s", o->was, o->why);
+    case CDR_FROM_DERIVED:                      /* "auto: 16 micro-batches", but "train.steps is given (was 1)" */
+        if (cdr__word_in("auto|none", o->was, strlen(o->was), NULL)) return cdr_pool_printf(pool, "%s: %s", o->was, o->why);
+        return cdr_pool_printf(pool, "%s (was %s)", o->why, o->was);
     case CDR_FROM_DEFAULT:
         break;
     }
