@@ -33,10 +33,10 @@ static void a_f32_panels(const cdr__pack *s) { cdr__pack_a_panels(CDR_F32, 1, MR
 static void a_f32_rows(const cdr__pack *s) { cdr__pack_a_rows(CDR_F32, 1, s); }
 static void a_bf16_panels(const cdr__pack *s) { cdr__pack_a_panels(CDR_BF16, 1, MR, s); }
 static void a_bf16_rows(const cdr__pack *s) { cdr__pack_a_rows(CDR_BF16, 1, s); }
-static void b_f32_cols(const cdr__pack *s) { cdr__pack_b_part(CDR_F32, 1, NR, false, s, 0, 0, s->n_p); }
-static void b_f32_k(const cdr__pack *s) { cdr__pack_b_part(CDR_F32, 1, NR, true, s, 0, 0, s->n_p); }
-static void b_bf16_cols(const cdr__pack *s) { cdr__pack_b_part(CDR_BF16, 1, NR, false, s, 0, 0, s->n_p); }
-static void b_bf16_k(const cdr__pack *s) { cdr__pack_b_part(CDR_BF16, 1, NR, true, s, 0, 0, s->n_p); }
+static void b_f32_cols(const cdr__pack *s) { cdr__pack_b_panels(CDR_F32, 1, NR, false, s); }
+static void b_f32_k(const cdr__pack *s) { cdr__pack_b_panels(CDR_F32, 1, NR, true, s); }
+static void b_bf16_cols(const cdr__pack *s) { cdr__pack_b_panels(CDR_BF16, 1, NR, false, s); }
+static void b_bf16_k(const cdr__pack *s) { cdr__pack_b_panels(CDR_BF16, 1, NR, true, s); }
 static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f); }
 static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
 

@@ -67,34 +67,47 @@ CDR__INLINE __m256 load8(int dtype, const void *p, int64_t i)
     return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
 }
 
-CDR__INLINE void pack_b(int dtype, bool k_contig, const cdr__pack *s)
+/* Stores 8 where 6 are wanted: the next unit's store mends the excess, so the last unit of a panel goes element by element. */
+CDR__INLINE void pack_a_panels(int dtype, const cdr__pack *s)
 {
-    if (s->n_i < NR) {
-        cdr__pack_b_part(dtype, 1, NR, k_contig, s, 0, 0, s->n_p);
-        return;
-    }
-    float *dst = (float *)(void *)s->dst;
-    if (!k_contig) {
-        for (int64_t u = 0; u < s->n_p; u++) {
-            _mm256_store_ps(dst + u * NR, load8(dtype, s->src, u * s->pitch));
-            _mm256_store_ps(dst + u * NR + 8, load8(dtype, s->src, u * s->pitch + 8));
+    for (int64_t u0 = 0; u0 < s->n_p; u0 += CDR__PACK_UNITS)
+        for (int64_t i = 0; i < s->n_i; i += MR) {
+            const int64_t u1 = CDR_MIN(u0 + CDR__PACK_UNITS, s->n_p);
+            int64_t u = u0;
+            if (s->n_i - i >= 8)
+                for (; u < CDR_MIN(u1, s->n_p - 1); u++)
+                    _mm256_storeu_ps((float *)(void *)s->dst + i * s->n_p + u * MR, load8(dtype, s->src, i + u * s->pitch));
+            cdr__pack_a_part(dtype, 1, MR, s, i, u, u1);
         }
-        return;
-    }
-    const int64_t whole = s->n_p / 8 * 8;
-    for (int64_t u = 0; u < whole; u += 8)
-        for (int64_t i = 0; i < NR; i += 8) {
-            __m256 x[8], y[8];
-            for (int64_t l = 0; l < 8; l++) x[l] = load8(dtype, s->src, (i + l) * s->pitch + u);
-            cdr__transpose8(x, y);
-            for (int64_t l = 0; l < 8; l++) _mm256_store_ps(dst + (u + l) * NR + i, y[l]);
-        }
-    cdr__pack_b_part(dtype, 1, NR, true, s, 0, whole, s->n_p);
 }
 
-static void a_f32_panels(const cdr__pack *s) { cdr__pack_a_panels(CDR_F32, 1, MR, s); }
+CDR__INLINE void pack_b(int dtype, bool k_contig, const cdr__pack *s)
+{
+    for (int64_t u0 = 0; u0 < s->n_p; u0 += CDR__PACK_UNITS)
+        for (int64_t i = 0; i < s->n_i; i += NR) {
+            const int64_t u1 = CDR_MIN(u0 + CDR__PACK_UNITS, s->n_p);
+            float *d = (float *)(void *)(s->dst + i / NR * s->ld);
+            int64_t u = u0;
+            if (s->n_i - i >= NR && k_contig)
+                for (; u + 8 <= u1; u += 8)
+                    for (int64_t h = 0; h < NR; h += 8) {
+                        __m256 x[8], y[8];
+                        for (int64_t l = 0; l < 8; l++) x[l] = load8(dtype, s->src, (i + h + l) * s->pitch + u);
+                        cdr__transpose8(x, y);
+                        for (int64_t l = 0; l < 8; l++) _mm256_store_ps(d + (u + l) * NR + h, y[l]);
+                    }
+            else if (s->n_i - i >= NR)
+                for (; u < u1; u++) {
+                    _mm256_store_ps(d + u * NR, load8(dtype, s->src, u * s->pitch + i));
+                    _mm256_store_ps(d + u * NR + 8, load8(dtype, s->src, u * s->pitch + i + 8));
+                }
+            cdr__pack_b_part(dtype, 1, NR, k_contig, s, i, u, u1);
+        }
+}
+
+static void a_f32_panels(const cdr__pack *s) { pack_a_panels(CDR_F32, s); }
 static void a_f32_rows(const cdr__pack *s) { cdr__pack_a_rows(CDR_F32, 1, s); }
-static void a_bf16_panels(const cdr__pack *s) { cdr__pack_a_panels(CDR_BF16, 1, MR, s); }
+static void a_bf16_panels(const cdr__pack *s) { pack_a_panels(CDR_BF16, s); }
 static void a_bf16_rows(const cdr__pack *s) { cdr__pack_a_rows(CDR_BF16, 1, s); }
 static void b_f32_cols(const cdr__pack *s) { pack_b(CDR_F32, false, s); }
 static void b_f32_k(const cdr__pack *s) { pack_b(CDR_F32, true, s); }

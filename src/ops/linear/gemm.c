@@ -85,11 +85,10 @@ static void pack_b(const plan *p, int64_t j0, int64_t n_cols, int64_t first, int
 {
     const cdr__mat *x = &p->g->b;
     const bool k_contig = x->row == 1 && x->col != 1;
-    for (int64_t i = first; i < last; i++) {
-        const int64_t j = i * p->isa->nr;
-        p->isa->pack_b[x->dtype][k_contig](&(cdr__pack){ .src = at(x, 0, j0 + j), .pitch = k_contig ? x->col : x->row,
-            .n_i = CDR_MIN(n_cols - j, p->isa->nr), .n_p = p->g->k, .dst = b + j * p->units });
-    }
+    const int64_t j = first * p->isa->nr;
+    if (first == last) return;
+    p->isa->pack_b[x->dtype][k_contig](&(cdr__pack){ .src = at(x, 0, j0 + j), .pitch = k_contig ? x->col : x->row,
+        .n_i = CDR_MIN(n_cols, last * p->isa->nr) - j, .n_p = p->g->k, .dst = b + j * p->units, .ld = p->isa->nr * p->units });
 }
 
 /* One block of A against all columns of a packed B: rows i0 .. i0 + n_rows, columns j0 .. j0 + n_cols, units u0 .. u0 + n_u. */

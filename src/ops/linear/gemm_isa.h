@@ -17,8 +17,11 @@
 typedef struct {
     const void *src; int64_t pitch;
     int64_t n_i, n_p;            /* elements */
-    uint32_t *dst; int64_t ld;   /* ld: units between rows of dst, only where A is packed from k_contig */
+    uint32_t *dst;
+    int64_t ld;                  /* units: between rows of a packed A (k_contig only), between panels of a packed B */
 } cdr__pack;
+enum { CDR__PACK_UNITS = 32 };   /* units along k that all panels take before the next: where rows of the source are k, they
+                                  * are pages apart, and 32 pages stay in the TLB until their lines are used up */
 
 /* c[r][j] = (first ? 0 : c[r][j]) + sum_u a[r * a_row + u * a_col] b[u * nr + j], r < rows <= mr, j < nr, u < k ascending */
 typedef struct {
@@ -39,7 +42,7 @@ typedef struct {
     int a_units;                 /* and its size, which bounds the rows further: what L2 holds beside a panel of B */
     int pair;                    /* elements of a unit */
     void (*pack_a[2][2])(const cdr__pack *s);      /* [dtype][k_contig]: to rows [n_i][ld], or panels [n_i / mr][units][mr] */
-    void (*pack_b[2][2])(const cdr__pack *s);      /* one panel, [units][nr]; columns from n_i on are zeros */
+    void (*pack_b[2][2])(const cdr__pack *s);      /* panels [n_i / nr][units][nr]; columns from n_i on are zeros */
     void (*kernel)(const cdr__tile *t);
     void (*finish[2])(const cdr__finish *f);       /* [dtype of C] */
 } cdr__gemm_isa;
@@ -93,28 +96,39 @@ CDR__INLINE void cdr__pack_a_rows(int dtype, int pair, const cdr__pack *s)
     }
 }
 
+/* Units u0 .. u1 - 1 of the panel of rows i0 .. */
+CDR__INLINE void cdr__pack_a_part(int dtype, int pair, int mr, const cdr__pack *s, int64_t i0, int64_t u0, int64_t u1)
+{
+    const int64_t n_u = (s->n_p + pair - 1) / pair, rows = CDR_MIN(s->n_i - i0, mr);
+    uint32_t *d = s->dst + i0 * n_u;
+    for (int64_t u = u0; u < u1; u++)
+        for (int64_t i = 0; i < rows; i++) d[u * mr + i] = cdr__unit(dtype, pair, s, i0 + i, s->pitch, u);
+}
+
 CDR__INLINE void cdr__pack_a_panels(int dtype, int pair, int mr, const cdr__pack *s)
 {
     const int64_t n_u = (s->n_p + pair - 1) / pair;
-    for (int64_t i0 = 0; i0 < s->n_i; i0 += mr) {
-        uint32_t *CDR_RESTRICT d = s->dst + i0 * n_u;
-        if (s->n_i - i0 >= mr)
-            for (int64_t u = 0; u < n_u; u++)
-                for (int64_t i = 0; i < mr; i++) d[u * mr + i] = cdr__unit(dtype, pair, s, i0 + i, s->pitch, u);
-        else
-            for (int64_t u = 0; u < n_u; u++)
-                for (int64_t i = 0; i < s->n_i - i0; i++) d[u * mr + i] = cdr__unit(dtype, pair, s, i0 + i, s->pitch, u);
+    for (int64_t u = 0; u < n_u; u += CDR__PACK_UNITS)
+        for (int64_t i = 0; i < s->n_i; i += mr) cdr__pack_a_part(dtype, pair, mr, s, i, u, CDR_MIN(u + CDR__PACK_UNITS, n_u));
+}
+
+/* Units u0 .. u1 - 1 of the panel of columns i0 .. */
+CDR__INLINE void cdr__pack_b_part(int dtype, int pair, int nr, bool k_contig, const cdr__pack *s, int64_t i0, int64_t u0, int64_t u1)
+{
+    const int64_t cols = CDR_MIN(s->n_i - i0, nr);
+    uint32_t *d = s->dst + i0 / nr * s->ld;
+    for (int64_t u = u0; u < u1; u++) {
+        for (int64_t i = 0; i < cols; i++)
+            d[u * nr + i] = k_contig ? cdr__unit(dtype, pair, s, (i0 + i) * s->pitch, 1, u) : cdr__unit(dtype, pair, s, i0 + i, s->pitch, u);
+        for (int64_t i = cols; i < nr; i++) d[u * nr + i] = 0;
     }
 }
 
-/* Columns i0 .. nr - 1 of units u0 .. u1 - 1; the part of a panel that a vector body leaves. */
-CDR__INLINE void cdr__pack_b_part(int dtype, int pair, int nr, bool k_contig, const cdr__pack *s, int64_t i0, int64_t u0, int64_t u1)
+CDR__INLINE void cdr__pack_b_panels(int dtype, int pair, int nr, bool k_contig, const cdr__pack *s)
 {
-    for (int64_t u = u0; u < u1; u++) {
-        for (int64_t i = i0; i < CDR_MIN(s->n_i, nr); i++)
-            s->dst[u * nr + i] = k_contig ? cdr__unit(dtype, pair, s, i * s->pitch, 1, u) : cdr__unit(dtype, pair, s, i, s->pitch, u);
-        for (int64_t i = CDR_MAX(s->n_i, i0); i < nr; i++) s->dst[u * nr + i] = 0;
-    }
+    const int64_t n_u = (s->n_p + pair - 1) / pair;
+    for (int64_t u = 0; u < n_u; u += CDR__PACK_UNITS)
+        for (int64_t i = 0; i < s->n_i; i += nr) cdr__pack_b_part(dtype, pair, nr, k_contig, s, i, u, CDR_MIN(u + CDR__PACK_UNITS, n_u));
 }
 
 CDR__INLINE void cdr__finish_body(int dtype, int nr, const cdr__finish *f)

@@ -72,37 +72,48 @@ CDR__INLINE void cdr__pack_a_rows_avx512(int dtype, int pair, const cdr__pack *s
 CDR__INLINE void cdr__pack_a_panels_avx512(int dtype, int pair, int mr, const cdr__pack *s)
 {
     const int64_t n_u = (s->n_p + pair - 1) / pair;
-    for (int64_t i = 0; i < s->n_i; i += mr) {
-        const __mmask16 mask = (__mmask16)((1u << CDR_MIN(s->n_i - i, mr)) - 1);
-        for (int64_t u = 0; u < n_u; u++) {
-            const __m512i x = cdr__units_across(dtype, pair, s->src, i + pair * u * s->pitch, pair * u + 1 < s->n_p ? s->pitch : 0, mask);
-            _mm512_mask_storeu_epi32(s->dst + i * n_u + u * mr, mask, x);
+    for (int64_t u0 = 0; u0 < n_u; u0 += CDR__PACK_UNITS)
+        for (int64_t i = 0; i < s->n_i; i += mr) {
+            const __mmask16 mask = (__mmask16)((1u << CDR_MIN(s->n_i - i, mr)) - 1);
+            for (int64_t u = u0; u < CDR_MIN(u0 + CDR__PACK_UNITS, n_u); u++) {
+                const __m512i x = cdr__units_across(dtype, pair, s->src, i + pair * u * s->pitch, pair * u + 1 < s->n_p ? s->pitch : 0, mask);
+                _mm512_mask_storeu_epi32(s->dst + i * n_u + u * mr, mask, x);
+            }
         }
+}
+
+/* Units u0 .. u1 - 1 of the panel of columns i0 .. */
+CDR__INLINE void cdr__pack_b_part_avx512(int dtype, int pair, int nr, bool k_contig, const cdr__pack *s, int64_t i0, int64_t u0, int64_t u1)
+{
+    uint32_t *d = s->dst + i0 / nr * s->ld;
+    if (!k_contig) {
+        for (int64_t u = u0; u < u1; u++)
+            for (int64_t i = 0; i < nr; i += 16) {
+                const int64_t left = s->n_i - i0 - i;
+                const __mmask16 mask = left >= 16 ? 0xffff : left > 0 ? (__mmask16)((1u << left) - 1) : 0;
+                const int64_t next = pair * u + 1 < s->n_p ? s->pitch : 0;
+                _mm512_store_si512(d + u * nr + i, cdr__units_across(dtype, pair, s->src, i0 + i + pair * u * s->pitch, next, mask));
+            }
+        return;
     }
+    for (int64_t u = u0; u < u1; u += 8)
+        for (int64_t i = 0; i < nr; i += 8) {
+            __m256 x[8], y[8];
+            for (int64_t l = 0; l < 8; l++) {
+                const bool there = i0 + i + l < s->n_i;
+                x[l] = there ? _mm256_castsi256_ps(cdr__units_along(dtype, pair, s->src, (i0 + i + l) * s->pitch + u * pair, s->n_p - u * pair))
+                             : _mm256_setzero_ps();
+            }
+            cdr__transpose8(x, y);
+            for (int64_t l = 0; l < CDR_MIN(u1 - u, 8); l++) _mm256_store_ps((float *)(void *)(d + (u + l) * nr + i), y[l]);
+        }
 }
 
 CDR__INLINE void cdr__pack_b_avx512(int dtype, int pair, int nr, bool k_contig, const cdr__pack *s)
 {
     const int64_t n_u = (s->n_p + pair - 1) / pair;
-    if (!k_contig) {
-        for (int64_t u = 0; u < n_u; u++)
-            for (int64_t i = 0; i < nr; i += 16) {
-                const int64_t left = s->n_i - i;
-                const __mmask16 mask = left >= 16 ? 0xffff : left > 0 ? (__mmask16)((1u << left) - 1) : 0;
-                const __m512i x = cdr__units_across(dtype, pair, s->src, i + pair * u * s->pitch, pair * u + 1 < s->n_p ? s->pitch : 0, mask);
-                _mm512_store_si512(s->dst + u * nr + i, x);
-            }
-        return;
-    }
-    for (int64_t u = 0; u < n_u; u += 8)
-        for (int64_t i = 0; i < nr; i += 8) {
-            __m256 x[8], y[8];
-            for (int64_t l = 0; l < 8; l++)
-                x[l] = i + l < s->n_i ? _mm256_castsi256_ps(cdr__units_along(dtype, pair, s->src, (i + l) * s->pitch + u * pair, s->n_p - u * pair))
-                                      : _mm256_setzero_ps();
-            cdr__transpose8(x, y);
-            for (int64_t l = 0; l < CDR_MIN(n_u - u, 8); l++) _mm256_store_ps((float *)(void *)(s->dst + (u + l) * nr + i), y[l]);
-        }
+    for (int64_t u = 0; u < n_u; u += CDR__PACK_UNITS)
+        for (int64_t i = 0; i < s->n_i; i += nr) cdr__pack_b_part_avx512(dtype, pair, nr, k_contig, s, i, u, CDR_MIN(u + CDR__PACK_UNITS, n_u));
 }
 #endif
 #endif
