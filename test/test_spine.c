@@ -137,6 +137,23 @@ static void planted_nan_is_skipped_sticky_and_named(void)
     T_CHECK(differ == 1);
 }
 
+static void this_machines_kernels_keep_the_bits(void)
+{
+    for (int dtype = CDR_F32; dtype <= CDR_BF16; dtype++) {
+        tiny_run c = tiny_default();
+        c.isa = cdr_cpu_isa(NULL);
+        c.compute = dtype;
+        reference(c);
+        c.n_threads = 2;
+        c.policy = CDR_POLICY_RECOMPUTE;
+        c.shard = 2;
+        c.replicate = 2;
+        c.n_micro = 2;
+        c.poison = true;
+        same_as_reference(c, "4 ranks of two threads, recompute");
+    }
+}
+
 static void bf16_trains_and_layouts_agree(void)
 {
     tiny_run c = tiny_default();
@@ -266,8 +283,8 @@ static void budget_chooses_the_fewest_recomputed_layers(void)
     T_CHECK(cdr_compile(&o, &builder, pool, &mid, &err) == CDR_OK);
     T_CHECK(mid.run_bytes[0] + mid.exec_bytes[0] <= o.budget_bytes);
     T_CHECK(mid.exec_bytes[0] > lean.exec_bytes[0]);
-    T_CHECK(keep.exec_bytes[0] + keep.run_bytes[0] <= keep.lower_bound[0] * 1.03);
-    T_CHECK(lean.exec_bytes[0] + lean.run_bytes[0] <= lean.lower_bound[0] * 1.03);
+    T_CHECK(keep.exec_bytes[0] + keep.run_bytes[0] <= keep.lower_bound[0] + keep.lower_bound[0] * 3 / 100);
+    T_CHECK(lean.exec_bytes[0] + lean.run_bytes[0] <= lean.lower_bound[0] + lean.lower_bound[0] * 3 / 100);
     cdr_pool_free(pool);
 }
 
@@ -283,6 +300,7 @@ int main(int argc, char **argv)
     T_RUN(layer_major_is_batch_major);
     T_RUN(evaluation_and_generation_change_no_bit);
     T_RUN(planted_nan_is_skipped_sticky_and_named);
+    T_RUN(this_machines_kernels_keep_the_bits);
     T_RUN(bf16_trains_and_layouts_agree);
     T_RUN(every_wait_is_needed);
     T_RUN(verify_sees_overlap_and_wrong_order);
