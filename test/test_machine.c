@@ -78,7 +78,7 @@ static void planned_then_measured_then_less_than_nominal(void)
 static void strict(void)
 {
     refused("cores: 4", "core: 4", "m.yaml:2:19: unknown key core. Did you mean cores?");
-    refused("read: 40GB/s", "read: forty", "expected a rate above 0");
+    refused("read: 40GB/s", "read: forty", "expected a rate from 1e3 to 1e17");
     refused("read: 40GB/s", "read: {typical: 40GB/s}", "unknown key typical");
     refused("bytes: 1GiB", "bytes: 1Gi", "expected a size");
     refused("reserve: 1MiB", "reserve: 1GiB", "a reserve below bytes");

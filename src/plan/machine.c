@@ -38,7 +38,8 @@ static int index_of(const char *const *names, int n, const char *name)
 
 static cdr_status read_rate(const reader *r, const cdr_yaml *e, double *x)
 {
-    return e->kind == CDR_YAML_SCALAR && cdr_parse_rate(e->text, x) && *x > 0 ? CDR_OK : bad(r, e, "a rate above 0, as 50GB/s or 989TFLOP/s");
+    bool ok = e->kind == CDR_YAML_SCALAR && cdr_parse_rate(e->text, x) && *x >= 1e3 && *x < 1e17;
+    return ok ? CDR_OK : bad(r, e, "a rate from 1e3 to 1e17, as 50GB/s or 989TFLOP/s");
 }
 
 static cdr_status read_quantity(const reader *r, const cdr_yaml *e, cdr_quantity *q)
@@ -299,7 +300,7 @@ static void put_rate(cdr_text *t, double x, const char *unit)
 {
     static const struct { double scale; const char *prefix; } units[] = { { 1e12, "T" }, { 1e9, "G" }, { 1e6, "M" } };
     bool flops = strcmp(unit, "FLOP/s") == 0;
-    int k = flops && x >= 1e12 ? 0 : x >= 1e9 ? 1 : 2;
+    int k = x >= 1e14 || (flops && x >= 1e12) ? 0 : x >= 1e9 ? 1 : 2;
     cdr_text_printf(t, "%.6g%s%s", x / units[k].scale, units[k].prefix, unit);
 }
 
