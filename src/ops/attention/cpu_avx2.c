@@ -1,4 +1,4 @@
-/* attention with AVX2: the vector and the register tile of simd.inc.
+/* attention with AVX2: the vector and the register tile of attention_simd.h.
  * Tile 6 x 16: 12 accumulators, 2 vectors of B, a broadcast of A = 15 registers; a step is 12 FMA (6 cycles at two a cycle)
  * beside 2 loads and 6 broadcasts (4 cycles). */
 #include "base/base.h"
@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) void tile(int64_t k, const float *C
     LAST(cd0, cd1, 3) LAST(ce0, ce1, 4) LAST(cf0, cf1, 5)
 }
 
-#include "ops/attention/simd.inc"
+#include "ops/attention/attention_simd.h"
 
 cdr_status cdr__attention_fwd_avx2(const cdr_args *a) { return fwd(a); }
 cdr_status cdr__attention_bwd_avx2(const cdr_args *a) { return bwd(a); }

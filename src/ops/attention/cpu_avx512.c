@@ -1,4 +1,4 @@
-/* attention with AVX-512: the vector and the register tile of simd.inc.
+/* attention with AVX-512: the vector and the register tile of attention_simd.h.
  * Tile 12 x 32: 24 accumulators, 2 vectors of B, a broadcast of A = 27 of 32 registers; a step is 24 FMA beside 2 loads
  * and 12 broadcasts. */
 #include "base/base.h"
@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) void tile(int64_t k, const float *C
     LAST(cj0, cj1, 9) LAST(ck0, ck1, 10) LAST(cl0, cl1, 11)
 }
 
-#include "ops/attention/simd.inc"
+#include "ops/attention/attention_simd.h"
 
 cdr_status cdr__attention_fwd_avx512(const cdr_args *a) { return fwd(a); }
 cdr_status cdr__attention_bwd_avx512(const cdr_args *a) { return bwd(a); }

@@ -1,5 +1,5 @@
 /* loss, CPU kernels: equations (1)-(4) of op.c. The products are ops/linear's GEMM on the path of the kernel, what is
- * done to a row of logits is in rows.inc; this file is the chunk loop.
+ * done to a row of logits is in loss_rows.h; this file is the chunk loop.
  *
  *   for each chunk of up to chunk_tokens tokens with a target (stable order; the others cost nothing)
  *     for each chunk of vocabulary:  logits = h w^T (F32);  forward: online (max, sum) per row
@@ -10,7 +10,7 @@
  * The bf16 path rounds d to BF16 (after the subtraction) where it enters a product.
  */
 #include "ops/linear/gemm.h"
-#include "ops/loss/rows.inc"
+#include "ops/loss/loss_rows.h"
 #include <math.h>
 
 const cdr__loss_rows cdr__loss_rows_base = { row_stats, row_grad };

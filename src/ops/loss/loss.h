@@ -24,7 +24,7 @@ cdr_val cdr_loss(cdr_graph *g, cdr_val h_TD, cdr_val w_WD, cdr_val targets_T, in
 enum { CDR__LOSS_H, CDR__LOSS_W, CDR__LOSS_TARGETS, CDR__LOSS_SUM, CDR__LOSS_LSE };
 enum { CDR__LSB_H, CDR__LSB_W, CDR__LSB_TARGETS, CDR__LSB_LSE, CDR__LSB_SCALE, CDR__LSB_DH, CDR__LSB_DW };
 
-/* What is done to a row of logits; one table per instruction set, the same bits in all (rows.inc). */
+/* What is done to a row of logits; one table per instruction set, the same bits in all (loss_rows.h). */
 typedef struct {
     void (*stats)(const float *l, int64_t n, float *m, float *s);                       /* online: max m, s = sum exp(l - m) */
     void (*grad)(float *l, int64_t n, int64_t y, float lse, float scale);               /* l = (exp(l - lse) - [i == y]) scale */

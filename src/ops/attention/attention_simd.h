@@ -1,4 +1,4 @@
-/* simd.inc: the fast attention kernels, one source for AVX2 and AVX-512: cpu_avx2.c and cpu_avx512.c define the vector
+/* attention_simd.h: the fast attention kernels, one source for AVX2 and AVX-512: cpu_avx2.c and cpu_avx512.c define the vector
  * (V_LANES lanes, v_load, v_fma, ..) and the register tile (MR rows x NV vectors, tile()), then include this file.
  *
  * Everything is one micro-kernel: an MR x NB tile of C (+)= A B with A broadcast and B in rows of vectors, F32:
@@ -12,6 +12,15 @@
  * so an infinite or NaN later key changes nothing.
  * Softmax in base 2: q is scaled by scale * log2(e), p = 2^(s - m).
  * Precision: F32; v_exp2 is within 1.3e-7.
+ *
+ * Speed: bound by FMA. Floor at T = 1024, one document, H = 4, 32 + 32, v = 64 (causal half, 0.54 and 1.34 GFLOP): 5.5 and
+ * 13.8 ms at the 97.5 GFLOP/s of FMA that one Zen 3 core reached beside it. AVX2, bf16, CPU time of one thread: 9.1 ms
+ * forward (60 % of the floor's rate), 19.8 ms backward (70 %); 128 + 64, v = 128: 70 % and 68 %. Threads take (head, rows)
+ * and (head, document): a pack of one document keeps no more threads busy in the backward than it has heads.
+ * Tried: accumulators in an array: gcc 12 moves 12 of them through the stack around the loop, 7 % of a product of length 64.
+ * Conversions by the dtype table: 15 % slower. 64 keys a tile in the backward: 5 % slower than 128; 96 rows a task in the
+ * forward: 4 % slower than 192 (both convert their operands twice as often). The diagonal by full tiles with p = 0 for
+ * later keys: no faster than stopping each row at its own key, and a later NaN would enter.
  */
 #include "ops/attention/attention.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-/* rows.inc: softmax statistics and gradient of a row of logits, in plain C that the compiler vectorises. Included by one
+/* loss_rows.h: softmax statistics and gradient of a row of logits, in plain C that the compiler vectorises. Included by one
  * file per instruction set; sums are sixteen partial sums (element i in sum i mod 16) merged as a tree, and nothing is
  * contracted, so every one of them computes the same bits. */
 #include "ops/cpu.h"
