@@ -3,11 +3,11 @@
  * Who notices what:
  *   launcher   a rank was killed, or ended with a communicator open (SIGCHLD): at once
  *   a waiter   a rank that others wait for has closed its communicator, or is silent, or all wait in a circle: it looks
- *              every tenth of timeout_s
+ *              every twentieth of timeout_s
  * The culprit need not be a member of the waiter's communicator: the search goes from the members that have not come
  * to the barrier, through those that wait elsewhere, to ranks that do not wait at all.
  *
- * Silence: a rank gives a sign of life with each note and each collective. One that gives none for 85 % of timeout_s,
+ * Silence: a rank gives a sign of life with each note and each collective. One that gives none for 80 % of timeout_s,
  * counted from when the others began to wait, is lost, so that all has stopped when timeout_s is over. Its processor
  * time counts as a sign of life too, as do waiting for a disk or for a processor (/proc/PID/stat), so that a long call
  * or a slow file does not end a run; but not beyond six times timeout_s. A waiter that was itself stopped (SIGSTOP, a
@@ -37,8 +37,8 @@ void cdr__futex_wake(CDR_ATOMIC(uint32_t) *word)
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-int64_t cdr__shm_slice_ns(double timeout_s) { return (int64_t)(timeout_s * 1e8); }
-static int64_t limit_ns(double timeout_s) { return (int64_t)(timeout_s * 0.85e9); }
+int64_t cdr__shm_slice_ns(double timeout_s) { return (int64_t)(timeout_s * 5e7); }
+static int64_t limit_ns(double timeout_s) { return (int64_t)(timeout_s * 0.8e9); }
 
 void cdr__shm_wake_all(cdr_shm_view *v)
 {
