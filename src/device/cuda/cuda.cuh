@@ -183,8 +183,12 @@ static __device__ __forceinline__ bool cu_off(const int32_t *pred) { return pred
 /* for operators that are never predicated */
 #define CU_NO_PRED(a, what) do { if ((a)->pred) return cdr__cuda_refuse((a), what, "is not made to be predicated"); } while (0)
 
+/* CU_LAUNCH and CU_SHARED are the only two places where a kernel's syntax is CUDA's alone: test/simt defines its own. */
+#ifndef CU_LAUNCH
 #define CU_LAUNCH(kernel, grid, block, smem, a, ...) \
     do { kernel<<<(grid), (block), (smem), (cudaStream_t)(a)->lane->stream>>>(__VA_ARGS__); } while (0)
+#define CU_SHARED(type, name) extern __shared__ type name[]      /* the launch's shared memory */
+#endif
 /* y = round(x), one format to another (gemm.cu): operands of tensor-core products are BF16 */
 void cdr__cuda_cast(const cdr_args *a, cu_mat x, cu_mat y);
 static inline unsigned cu_ceil(int64_t n, int64_t d) { return (unsigned)((n + d - 1) / d); }

@@ -48,6 +48,14 @@ static inline const char *cdr_cuda_reject_rows(const void *attr, int n_in, int n
     return NULL;
 }
 
+/* The same, for kernels that walk an operand's elements without rows. */
+static inline const char *cdr_cuda_reject_pitch(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    for (int i = 0; i < n_in + n_out; i++)
+        if (!cdr_absent(&t[i]) && cdr_cuda_pitch(&t[i]) != cdr_cuda_cols(&t[i])) return "takes dense operands only";
+    return cdr_cuda_reject_rows(attr, n_in, n_out, t);
+}
+
 #ifdef __cplusplus
 }
 #endif

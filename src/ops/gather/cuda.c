@@ -7,9 +7,7 @@ static const char *reject(const void *attr, int n_in, int n_out, const cdr_type 
 {
     const cdr_gather_attr *a = attr;
     if (a->size != 1) return "more than one rank needs transport nccl, which is not built";
-    for (int i = 0; i < n_in + n_out; i++)
-        if (cdr_cuda_pitch(&t[i]) != cdr_cuda_cols(&t[i])) return "takes dense tensors only";
-    return cdr_cuda_reject_rows(attr, n_in, n_out, t);
+    return cdr_cuda_reject_pitch(attr, n_in, n_out, t);
 }
 
 #define ROW(sym) { .name = "cuda", .bits = "copy", .device = CDR_DEV_CUDA, .needs = CDR_ISA_SM90, .reject = reject, .symbol = sym }

@@ -40,7 +40,6 @@ extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_norm_parts_sum(const cdr_args *a)
     t.at = *(const cdr_norm_parts_attr *)a->attr;
     for (int i = 0; i < t.at.n; i++) {
         const cdr_type *g = &a->type[i];
-        if (cdr_cuda_pitch(g) != cdr_cuda_cols(g)) return cdr__cuda_refuse(a, "norm_parts", "takes dense gradients only");
         t.grad[i] = (const float *)a->ptr[i];
         t.cols[i] = g->n[0] > 0 ? cdr_cuda_n_rows(g) * cdr_cuda_cols(g) / g->n[0] : 0;      /* elements of one row of axis 0 */
     }

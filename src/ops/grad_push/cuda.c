@@ -3,7 +3,7 @@
 #include "ops/grad_push/grad_push.h"
 
 const cdr_kernel cdr_cuda_grad_push[] = {
-    { .name = "cuda", .bits = "cuda", .device = CDR_DEV_CUDA, .needs = CDR_ISA_SM90, .reject = cdr_cuda_reject_rows,
+    { .name = "cuda", .bits = "cuda", .device = CDR_DEV_CUDA, .needs = CDR_ISA_SM90, .reject = cdr_cuda_reject_pitch,
       .symbol = "cdr_cuda_grad_push_merge" },
     { .name = NULL }
 };

@@ -25,10 +25,6 @@ extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_grad_push_merge(const cdr_args *a
     int64_t n = x.rows * x.cols;
     stack s = { { NULL } };
     for (int k = 0; k < a->n_out; k++) s.slot[k] = a->ptr[2 + k];
-    for (int k = 0; k <= a->n_out; k++) {
-        int i = k == 0 ? 0 : 1 + k;
-        if (cdr_cuda_pitch(&a->type[i]) != cdr_cuda_cols(&a->type[i])) return cdr__cuda_refuse(a, "grad_push", "takes dense operands only");
-    }
     if (n == 0) return CDR_OK;
     const int32_t *micro = (const int32_t *)a->ptr[1];
     if (a->type[0].dtype == CDR_F64)
