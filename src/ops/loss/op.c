@@ -7,8 +7,8 @@
  * Sources: Milakov & Gimelshein 2018 (online normalizer); spec/operators.md, 2 (chunk and CCE losses of other engines).
  * Precision: logits F32, never rounded: BF16 logits cost 4e-2 in dh where p_y is near 1, and BF16(p) - 1 all of it
  * (spec/numerics.md, 4.7). Sum of the loss in F64, ascending t. No term is dropped: a filter of small p costs up to 2e-2.
- * Tried: dh in the forward (one product less): it would need the scale before the loss is known to be wanted, and hold
- * dh through the whole backward; not done.
+ * Not done: dh in the forward (one product less). It would need the scale before the loss is known to be wanted, and hold
+ * dh until the backward reaches it.
  */
 #include "ops/loss/loss.h"
 
