@@ -83,9 +83,10 @@ CDR__INLINE void pack_a_panels(int dtype, const cdr__pack *s)
 
 CDR__INLINE void pack_b(int dtype, bool k_contig, const cdr__pack *s)
 {
-    for (int64_t u0 = 0; u0 < s->n_p; u0 += CDR__PACK_UNITS)
+    const int64_t block = k_contig ? CDR_MAX(s->n_p, 1) : CDR__PACK_UNITS;
+    for (int64_t u0 = 0; u0 < s->n_p; u0 += block)
         for (int64_t i = 0; i < s->n_i; i += NR) {
-            const int64_t u1 = CDR_MIN(u0 + CDR__PACK_UNITS, s->n_p);
+            const int64_t u1 = CDR_MIN(u0 + block, s->n_p);
             float *d = (float *)(void *)(s->dst + i / NR * s->ld);
             int64_t u = u0;
             if (s->n_i - i >= NR && k_contig)

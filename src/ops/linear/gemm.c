@@ -6,10 +6,13 @@
  * An F32 accumulator that waits for its next block of k lies in C itself (F32, full panel, no add) or in a tile of
  * scratch; storing and reloading it is exact, so the blocking changes no bit. Structure: Goto & van de Geijn 2008.
  *
+ * Tried: kc = 256 with B's panel in L1, as BLIS does: 5 to 10 % slower here than all of k at once, with A's block and one
+ * panel of B in L2, and the next panel prefetched. Packing F32 rows of A that are dense already: 2 to 5 % slower.
+ *
  * Threads share the packed B and split the rows where there are enough of them; else each takes columns of its own and
  * packs its own B. Neither changes a bit. A call under 2^18 multiply-adds runs on one thread: a fork and join costs
  * 1 to 7 us, which is what such a call takes.
- * Scratch: the shared B at most max(4 MiB, 64 k units); a thread's A at most 384 KiB (AVX2), its accumulators 192 KiB where
+ * Scratch: the shared B at most max(4 MiB, 64 k units); a thread's A at most 384 KiB (AVX2), its accumulators under 200 KiB where
  * k is over kc. */
 #include "ops/linear/gemm_isa.h"
 #include <assert.h>
@@ -29,6 +32,7 @@ typedef struct {
     int64_t units;                       /* of all of k */
     int64_t mc, kc, nc, a_ld, acc_at;    /* acc_at: accumulators in a thread's own scratch, behind its block of A */
     bool wait;                           /* accumulators wait between blocks of k */
+    bool a_direct;                       /* A lies as its packed form would, F32 rows along k: it is read where it is */
 } plan;
 
 static int64_t round_up(int64_t x, int64_t to) { return cdr_ceil_div(x, to) * to; }
@@ -133,7 +137,8 @@ static void run_rows(const plan *p, int64_t i_first, int64_t i_last, int64_t j0,
         k.u0 = 0;
         do {                             /* once where k = 0: the kernel stores zeros */
             k.n_u = CDR_MIN(p->units - k.u0, p->kc);
-            p->isa->pack_a[x->dtype][a_rows](&(cdr__pack){ .src = at(x, k.i0, k.u0 * pair), .pitch = a_rows ? x->row : x->col,
+            if (p->a_direct) k.a = (const uint32_t *)x->p + k.i0 * x->row + k.u0;
+            else p->isa->pack_a[x->dtype][a_rows](&(cdr__pack){ .src = at(x, k.i0, k.u0 * pair), .pitch = a_rows ? x->row : x->col,
                 .n_i = k.n_rows, .n_p = CDR_MIN(p->g->k - k.u0 * pair, k.n_u * pair), .dst = own, .ld = p->a_ld });
             run_tiles(p, &k);
             k.u0 += k.n_u;
@@ -187,7 +192,9 @@ void cdr__gemm(int path, const cdr__gemm_args *g, void *work, int n_threads)
     if (!by_rows) n_team = (int)CDR_MIN(n_team, cdr_ceil_div(g->n, isa->nr));
     p.wait = p.units > isa->kc;
     p.kc = p.wait ? cdr_ceil_div(p.units, cdr_ceil_div(p.units, isa->kc)) : p.units;      /* even blocks */
-    p.a_ld = p.kc + A_PAD;
+    /* rows much further apart than k would share sets of L2 */
+    p.a_direct = isa->pair == 1 && g->a.dtype == CDR_F32 && g->a.col == 1 && g->a.row <= g->k + g->k / 8;
+    p.a_ld = p.a_direct ? g->a.row : p.kc + A_PAD;
     p.mc = block_rows(isa, g->m, p.units);
     p.nc = by_rows ? shared_cols(isa, g->n, p.units) : own_cols(isa, cdr_ceil_div(g->n, n_team), p.units);
     uint32_t *const b = work;

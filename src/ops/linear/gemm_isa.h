@@ -20,8 +20,8 @@ typedef struct {
     uint32_t *dst;
     int64_t ld;                  /* units: between rows of a packed A (k_contig only), between panels of a packed B */
 } cdr__pack;
-enum { CDR__PACK_UNITS = 32 };   /* units along k that all panels take before the next: where rows of the source are k, they
-                                  * are pages apart, and 32 pages stay in the TLB until their lines are used up */
+enum { CDR__PACK_UNITS = 32 };   /* where k is strided: units that all panels take before the next ones, since rows of the
+                                  * source may be pages apart, and 32 pages stay in the TLB until their lines are used up */
 
 /* c[r][j] = (first ? 0 : c[r][j]) + sum_u a[r * a_row + u * a_col] b[u * nr + j], r < rows <= mr, j < nr, u < k ascending */
 typedef struct {
@@ -127,8 +127,9 @@ CDR__INLINE void cdr__pack_b_part(int dtype, int pair, int nr, bool k_contig, co
 CDR__INLINE void cdr__pack_b_panels(int dtype, int pair, int nr, bool k_contig, const cdr__pack *s)
 {
     const int64_t n_u = (s->n_p + pair - 1) / pair;
-    for (int64_t u = 0; u < n_u; u += CDR__PACK_UNITS)
-        for (int64_t i = 0; i < s->n_i; i += nr) cdr__pack_b_part(dtype, pair, nr, k_contig, s, i, u, CDR_MIN(u + CDR__PACK_UNITS, n_u));
+    const int64_t block = k_contig ? CDR_MAX(n_u, 1) : CDR__PACK_UNITS;
+    for (int64_t u = 0; u < n_u; u += block)
+        for (int64_t i = 0; i < s->n_i; i += nr) cdr__pack_b_part(dtype, pair, nr, k_contig, s, i, u, CDR_MIN(u + block, n_u));
 }
 
 CDR__INLINE void cdr__finish_body(int dtype, int nr, const cdr__finish *f)

@@ -112,8 +112,9 @@ CDR__INLINE void cdr__pack_b_part_avx512(int dtype, int pair, int nr, bool k_con
 CDR__INLINE void cdr__pack_b_avx512(int dtype, int pair, int nr, bool k_contig, const cdr__pack *s)
 {
     const int64_t n_u = (s->n_p + pair - 1) / pair;
-    for (int64_t u = 0; u < n_u; u += CDR__PACK_UNITS)
-        for (int64_t i = 0; i < s->n_i; i += nr) cdr__pack_b_part_avx512(dtype, pair, nr, k_contig, s, i, u, CDR_MIN(u + CDR__PACK_UNITS, n_u));
+    const int64_t block = k_contig ? CDR_MAX(n_u, 1) : CDR__PACK_UNITS;
+    for (int64_t u = 0; u < n_u; u += block)
+        for (int64_t i = 0; i < s->n_i; i += nr) cdr__pack_b_part_avx512(dtype, pair, nr, k_contig, s, i, u, CDR_MIN(u + block, n_u));
 }
 #endif
 #endif
