@@ -22,12 +22,18 @@ weights() { # one hash over everything in the newest checkpoint that layout must
 losses whole >whole.txt
 [ "$(wc -l <whole.txt)" = 60 ] || { echo "a whole run has $(wc -l <whole.txt) losses"; exit 1; }
 
+# two ranks from scratch give the same losses and the same checkpoint
+"$cadre" launch -n 2 train ./recipe.yaml --out two -q
+losses two >two.txt
+cmp whole.txt two.txt || { diff whole.txt two.txt | head; exit 1; }
+
 start() { # ranks
     if [ "$1" = 1 ]; then "$cadre" train ./recipe.yaml --out killed -q
     else "$cadre" launch -n "$1" train ./recipe.yaml --out killed -q; fi
 }
 i=0
 n=0
+multi=0
 while [ $i -lt "$kills" ]; do
     case $((i % 4)) in 0) ranks=2 ;; 1) ranks=4 ;; *) ranks=1 ;; esac
     start $ranks >/dev/null 2>&1 &
@@ -38,6 +44,7 @@ while [ $i -lt "$kills" ]; do
     pkill -9 -P $pid 2>/dev/null || true
     kill -9 $pid 2>/dev/null || true
     wait $pid 2>/dev/null || true
+    [ $ranks = 1 ] || ! grep -q "\"ranks\":$ranks" killed/events.jsonl 2>/dev/null || multi=$((multi + 1))
     # the run may be over: begin it again, so that every kill hits something
     if grep -q '"type":"end"' killed/events.jsonl 2>/dev/null && losses killed | tail -n 1 | grep -q '^60 '; then
         losses killed >done.txt
@@ -53,4 +60,5 @@ cmp whole.txt killed.txt || { diff whole.txt killed.txt | head; exit 1; }
 for f in whole/checkpoints/step-000000060/*.safetensors; do
     cmp "$f" "killed/checkpoints/step-000000060/$(basename "$f")" || { echo "the final checkpoints differ"; exit 1; }
 done
+[ -n "${CADRE_QUICK:-}" ] || [ "$multi" -ge 5 ] || { echo "only $multi kills hit a run of several ranks"; exit 1; }
 echo "$n of $kills kills hit a running process; losses, states and weights bit-equal"

@@ -134,7 +134,7 @@ static cdr_status run_policy(cdr_pass *p, cdr_graph *g)
         int64_t end = i;
         while (end < old.n && g->calls[old.calls[end]].layer == g->calls[old.calls[i]].layer) end++;
         group(&s, l, i, end, n_fwd);
-        if (g->n_vals > (int64_t)(4 * n_vals) || g->n_calls > (int64_t)(4 * n_calls)) CDR_CHECK(!"policy: more clones than calls");
+        CDR_CHECK(g->n_vals <= (int64_t)(4 * n_vals) && g->n_calls <= (int64_t)(4 * n_calls));
         i = end;
     }
     return g->failed ? p->err->status : CDR_OK;

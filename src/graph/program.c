@@ -56,7 +56,8 @@ cdr_val cdr_value_root(const cdr_bundle *b, const cdr_program *p, cdr_val v, int
         at += x->alias_at;
         v = x->alias;
     }
-    CDR_CHECK(!"alias chain");
+    bool alias_chain_ends = false;
+    CDR_CHECK(alias_chain_ends);
     return CDR_NONE;
 }
 

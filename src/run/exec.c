@@ -272,7 +272,8 @@ cdr_status cdr_exec_segment(cdr_exec *x, cdr_prog_id q, const char *segment, int
     const cdr_program *p = &x->b->progs[q];
     for (int s = 0; s < p->n_segs; s++)
         if (strcmp(p->segs[s].name, segment) == 0) return run_turn(x, q, s, mb, err);
-    CDR_CHECK(!"segment name");
+    bool segment_is_known = false;
+    CDR_CHECK(segment_is_known);
     return CDR_EBUG;
 }
 
@@ -282,7 +283,8 @@ static cdr_val find(const cdr_exec *x, cdr_prog_id q, const char *name)
     const prepared *r = &x->prep[q];
     for (int64_t i = 0; i < r->n_names; i++) if (strcmp(r->names[i].name, name) == 0) return r->names[i].v;
     fprintf(stderr, "program %s has no step value %s\n", x->b->progs[q].name, name);
-    CDR_CHECK(!"a step value of that name");
+    bool step_value_is_known = false;
+    CDR_CHECK(step_value_is_known);
     return CDR_NONE;
 }
 

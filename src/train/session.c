@@ -79,19 +79,28 @@ cdr_status cdr__session_data(cdr_session *s, cdr_err *err)
     return cdr_recipe_resolve_steps(&s->r, epochs, err);
 }
 
+/* `auto` becomes part of the training's identity once the machine is known: a resume elsewhere must not change it. */
+static cdr_status derive_precision(cdr_session *s, const char *key, int device, bool bf16, cdr_err *err)
+{
+    const char *why = device == CDR_DEV_CUDA ? "a CUDA device" : bf16 ? "this machine has BF16 products" : "no BF16 products here";
+    return cdr_recipe_derive(&s->r, key, bf16 ? "bf16" : "f32", why, err);
+}
+
 cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_threads, cdr_err *err)
 {
     const cdr_recipe *r = &s->r;
     cdr_compile_opts o = cdr_compile_defaults();
     bool bf16 = device == CDR_DEV_CUDA || (isa & CDR_ISA_AVX512_BF16);
+    if (r->precision.compute == CDR_PREC_AUTO) CDR_TRY(derive_precision(s, "precision.compute", device, bf16, err));
+    if (r->precision.params == CDR_PREC_AUTO) CDR_TRY(derive_precision(s, "precision.params", device, r->precision.compute == CDR_PREC_BF16, err));
     o.T = r->train.micro_batch_tokens;
     o.gen_T = 16;
     o.gen_S = CDR_MAX((int64_t)64, r->train.sequence_length);
     o.n_micro = (int)r->ranks.n_micro;
     o.mesh = s->mesh;
-    o.compute = r->precision.compute == CDR_PREC_AUTO ? (bf16 ? CDR_BF16 : CDR_F32) : r->precision.compute == CDR_PREC_BF16 ? CDR_BF16 : CDR_F32;
+    o.compute = r->precision.compute == CDR_PREC_BF16 ? CDR_BF16 : CDR_F32;
     o.params = o.compute;
-    if (r->precision.params != CDR_PREC_AUTO && (r->precision.params == CDR_PREC_BF16) != (o.compute == CDR_BF16))
+    if ((r->precision.params == CDR_PREC_BF16) != (o.compute == CDR_BF16))
         CDR_FAIL_ID(err, CDR_EUSER, "precision.params", "precision.params: differs from precision.compute, which this version does not do. Set both alike, "
                     "or leave precision.params=auto");
     o.loss_chunk_tokens = r->memory.loss_chunk_tokens == CDR_ALL ? 0 : r->memory.loss_chunk_tokens < 0 ? 1024 : r->memory.loss_chunk_tokens;
@@ -123,7 +132,7 @@ static cdr_status choose_device(cdr_session *s, int *kind, cdr_err *err)
     int n_threads = s->r.machine.threads > 0 ? (int)s->r.machine.threads : CDR_MAX(1, cores / CDR_MAX(1, s->n_ranks));
     const char *omp = getenv("OMP_NUM_THREADS");
     if (s->r.machine.threads <= 0 && omp && atoi(omp) > 0) n_threads = atoi(omp);
-    return cdr_device_open(*kind, s->rank, n_threads, &s->device, err);
+    return cdr_device_open(*kind, *kind == CDR_DEV_CUDA ? s->rank : 0, n_threads, &s->device, err);
 }
 
 cdr_status cdr__session_compile(cdr_session *s, cdr_err *err)

@@ -382,7 +382,7 @@ static cdr_status train(run *t, const cdr_train_args *a, cdr_err *err)
         cdr__events_error(&t->e, err);
         status = "error";
     }
-    cdr__events_end(&t->e, status, st, t->step, t->tokens, (double)(cdr_now_ns() - t->t0) * 1e-9, t->best_eval);
+    cdr__events_end(&t->e, status, (int)st, t->step, t->tokens, (double)(cdr_now_ns() - t->t0) * 1e-9, t->best_eval);
     return st;
 }
 
@@ -398,7 +398,7 @@ cdr_status cdr_train(const cdr_train_args *a, cdr_result *r, cdr_err *err)
         cdr_jw_begin(&w, NULL, '{');
         cdr_jw_str(&w, "id", err->id);
         cdr_jw_str(&w, "message", err->text);
-        cdr_jw_int(&w, "exit_code", st);
+        cdr_jw_int(&w, "exit_code", (int64_t)st);
         cdr_jw_end(&w, '}');
         snprintf(path, sizeof path, "%s/failure.json", t.s.r.output_dir);
         cdr_file_write(path, text.s, text.n, NULL);

@@ -16,6 +16,8 @@ static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_o
     if (n_in != 7) CDR_FAIL(e, CDR_EINVAL, "adamw: takes gradient, clip, hyper, master, m, v, weight");
     for (int i = 0; i < 6; i++)
         if (in[i].dtype != CDR_F32) CDR_FAIL(e, CDR_EINVAL, "adamw: operand %d is not F32", i);
+    for (int i = 0; i < 7; i++)
+        if (in[i].pitch != 0) CDR_FAIL(e, CDR_EINVAL, "adamw: operand %d has a pitch; states are dense", i);
     int64_t n = cdr_type_elems(&in[0]);
     for (int i = 3; i < 7; i++)
         if (!cdr_absent(&in[i]) && cdr_type_elems(&in[i]) != n)

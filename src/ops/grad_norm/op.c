@@ -18,6 +18,7 @@ static cdr_status parts_infer(const void *attr, int n_in, const cdr_type *in, in
         CDR_FAIL(e, CDR_EINVAL, "norm_parts: %d shards do not divide %d parts; use a power of two up to 128", a->n_shard, CDR_NORM_PARTS);
     for (int i = 0; i < n_in; i++) {
         if (in[i].dtype != CDR_F32) CDR_FAIL(e, CDR_EINVAL, "norm_parts: gradient %d is not F32", i);
+        if (in[i].pitch != 0) CDR_FAIL(e, CDR_EINVAL, "norm_parts: gradient %d has a pitch; gradients are dense", i);
         if (in[i].n[0] != cdr_ceil_div(a->rows[i], a->n_shard))
             CDR_FAIL(e, CDR_EINVAL, "norm_parts: gradient %d has %lld rows, a shard has %lld", i, (long long)in[i].n[0],
                      (long long)cdr_ceil_div(a->rows[i], a->n_shard));
@@ -81,6 +82,8 @@ static cdr_status total_infer(const void *attr, int n_in, const cdr_type *in, in
 {
     const cdr_norm_total_attr *a = attr;
     if (n_in != 4) CDR_FAIL(e, CDR_EINVAL, "norm_total: takes two tables, the loss and the flag");
+    for (int i = 0; i < n_in; i++)
+        if (in[i].pitch != 0) CDR_FAIL(e, CDR_EINVAL, "norm_total: operand %d has a pitch; tables are dense", i);
     if (!cdr_absent(&in[0]) && cdr_type_elems(&in[0]) != (int64_t)a->n_a * CDR_NORM_PARTS) CDR_FAIL(e, CDR_EINVAL, "norm_total: table of sharded parameters");
     if (!cdr_absent(&in[1]) && cdr_type_elems(&in[1]) != (int64_t)a->n_b * CDR_NORM_PARTS) CDR_FAIL(e, CDR_EINVAL, "norm_total: table of whole parameters");
     *n_out = 3;

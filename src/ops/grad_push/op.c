@@ -23,6 +23,7 @@ static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_o
     const cdr_grad_push_attr *a = attr;
     if (n_in != 2) CDR_FAIL(e, CDR_EINVAL, "grad_push: takes a partial and a counter");
     if (in[0].dtype != CDR_F32 && in[0].dtype != CDR_F64) CDR_FAIL(e, CDR_EINVAL, "grad_push: partials are F32 or F64");
+    if (in[0].pitch != 0) CDR_FAIL(e, CDR_EINVAL, "grad_push: the partial has a pitch; gradients are dense");
     if (in[1].dtype != CDR_I32) CDR_FAIL(e, CDR_EINVAL, "grad_push: the counter is I32");
     if (a->depth < 1 || a->depth > CDR_PUSH_MAX) CDR_FAIL(e, CDR_EINVAL, "grad_push: depth %d, at most %d", a->depth, CDR_PUSH_MAX);
     *n_out = a->depth;
