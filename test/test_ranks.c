@@ -286,13 +286,21 @@ static int speaks(cdr_comm *w, int arg)
     return 0;
 }
 
+/* A new folder under $TMPDIR, or where the system keeps such. */
+static bool new_folder(char *path, size_t bytes)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(path, bytes, "%s/cadre-ranks-XXXXXX", base ? base : P_tmpdir);
+    return mkdtemp(path) != NULL;
+}
+
 static void logs_and_error_of_a_rank(void)
 {
-    char dir[] = "/tmp/cadre-test-XXXXXX", path[64], *text;
+    char dir[2000], path[2100], *text;
     size_t bytes;
     int rank, code;
     cdr_err err = { 0 };
-    T_CHECK(mkdtemp(dir));
+    T_CHECK(new_folder(dir, sizeof dir));
     cdr_status st = cdr_shm_launch(3, "none", dir, &rank, &code, &err);
     if (rank >= 0) {
         code = rank == 0 ? 0 : as_rank(speaks, 0, 10);
@@ -397,16 +405,17 @@ static int fake_main(int argc, char **argv)
 
 static void launch_command(void)
 {
-    char out[4000], dir[] = "/tmp/cadre-test-XXXXXX", path[64], *text = NULL;
+    char out[6000], dir[2000], path[2100], *text = NULL;
     size_t bytes;
     cdr_err err = { 0 };
-    T_CHECK(mkdtemp(dir));
+    T_CHECK(new_folder(dir, sizeof dir));
     char *train[] = { "train", "tiny" }, *shell[] = { "sh", "-c", "echo program; exit $((CADRE_RANK * 3))" }, *typo[] = { "trian" }, *ignored[] = { "sh", "-c", "exit 0" };
     cdr_launch_args a = { .n_ranks = 3, .log_dir = dir, .argc = 2, .argv = train };
     cdr_launch_set_main(fake_main);
     T_CHECK(launch_in_child(&a, out, sizeof out) == 0);
     T_HAS(out, "launch    3 ranks on 1 host, transport shm (from: cadre launch), ");
-    T_HAS(out, "; logs of ranks 1-2 in /tmp/cadre-test-");
+    T_HAS(out, "; logs of ranks 1-2 in ");
+    T_HAS(out, dir);
     T_HAS(out, "train tiny by 3 ranks, argc 2\n");
     snprintf(path, sizeof path, "%s/rank-2.log", dir);
     T_CHECK(cdr_file_read(path, 10000, &text, &bytes, &err) == CDR_OK);
