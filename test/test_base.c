@@ -265,6 +265,7 @@ static void draws_are_fixed(void)
 static void draws_are_distributed(void)
 {
     enum { N = 200000 };
+    const double n = N;
     cdr_rng_key k = { 11, 12, 13 };
     double u1 = 0, u2 = 0, z1 = 0, z2 = 0, z4 = 0, within = 0, both = 0;
     for (uint64_t i = 0; i < N; i++) {
@@ -273,13 +274,13 @@ static void draws_are_distributed(void)
         u1 += u, u2 += u * u, z1 += z, z2 += z * z, z4 += z * z * z * z;
         within += fabs(z) < 1, both += z * next;
     }
-    T_NEAR(u1 / N, 0.5, 5 * 0.2887 / sqrt(N));
-    T_NEAR(u2 / N, 1.0 / 3, 5 * 0.2981 / sqrt(N));
-    T_NEAR(z1 / N, 0, 5 / sqrt(N));
-    T_NEAR(z2 / N, 1, 5 * sqrt(2) / sqrt(N));
-    T_NEAR(z4 / N, 3, 5 * sqrt(96) / sqrt(N));
-    T_NEAR(within / N, 0.682689, 5 * 0.4655 / sqrt(N));
-    T_NEAR(both / N, 0, 5 / sqrt(N));
+    T_NEAR(u1 / n, 0.5, 5 * 0.2887 / sqrt(n));
+    T_NEAR(u2 / n, 1.0 / 3, 5 * 0.2981 / sqrt(n));
+    T_NEAR(z1 / n, 0, 5 / sqrt(n));
+    T_NEAR(z2 / n, 1, 5 * sqrt(2) / sqrt(n));
+    T_NEAR(z4 / n, 3, 5 * sqrt(96) / sqrt(n));
+    T_NEAR(within / n, 0.682689, 5 * 0.4655 / sqrt(n));
+    T_NEAR(both / n, 0, 5 / sqrt(n));
     cdr_rng_key other[3] = { { 12, 12, 13 }, { 11, 13, 13 }, { 11, 12, 14 } };
     for (int j = 0; j < 3; j++) {
         int equal = 0;

@@ -379,7 +379,8 @@ static void operators_in_a_graph(void)
     cdr_bundle *b = cdr_pool_alloc(pool, sizeof *b);
     cdr_graph *g = cdr_graph_new(pool, b, "test", &err);
     cdr_graph_list(g, "micro");
-    cdr_val shard[2] = { cdr_graph_value(g, cdr_type_2d(CDR_BF16, 3, 8), CDR_TURN, CDR_C_WEIGHT, "a"), cdr_graph_value(g, cdr_type_1d(CDR_F32, 2), CDR_TURN, CDR_C_WEIGHT, "b") };
+    cdr_val shard[2] = { cdr_graph_value(g, cdr_type_2d(CDR_BF16, 3, 8), CDR_TURN, CDR_C_WEIGHT, "a"),
+                         cdr_graph_value(g, cdr_type_1d(CDR_F32, 2), CDR_TURN, CDR_C_WEIGHT, "b") };
     cdr_val full[2] = { CDR_NEW, CDR_NEW }, din[2] = { CDR_NONE, CDR_NONE };
     int64_t rows[2] = { 10, 6 };
     bool want[2] = { true, true };

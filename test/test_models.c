@@ -134,8 +134,8 @@ static void expressions(void)
         T_CHECK(cdr__expr(&m->d, NULL, good[i].text, "here", &x, &err) == CDR_OK);
         T_NEAR(x, good[i].x, 0);
     }
-    const char *const bad[] = { "", "1+", "*2", "(1", "1)", "1 2", "round_up(1)", "round_up 3", "1//0", "nosuch", "eps", "picks", "9223372036854775807+1", "99999999999999999999",
-                                "1,2", "-1", "2(3)", "(1,2)" };
+    const char *const bad[] = { "", "1+", "*2", "(1", "1)", "1 2", "round_up(1)", "round_up 3", "1//0", "nosuch", "eps",
+                                "picks", "9223372036854775807+1", "99999999999999999999", "1,2", "-1", "2(3)", "(1,2)" };
     for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i++) {
         int64_t x;
         err = (cdr_err){ 0 };

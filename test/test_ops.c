@@ -638,7 +638,8 @@ static void golden_tiny_dense_ten_steps(void)
         tiny m;
         tiny_open(&m, &gd);
         cdr_graph *g = m.r.g;
-        cdr_val clip = cdr_graph_value(g, cdr_type_1d(CDR_F32, 1), CDR_TURN, CDR_C_ACT, "clip"), hyper = cdr_graph_value(g, cdr_type_1d(CDR_F32, 8), CDR_TURN, CDR_C_INPUT, "hyper");
+        cdr_val clip = cdr_graph_value(g, cdr_type_1d(CDR_F32, 1), CDR_TURN, CDR_C_ACT, "clip"),
+                hyper = cdr_graph_value(g, cdr_type_1d(CDR_F32, 8), CDR_TURN, CDR_C_INPUT, "hyper");
         int update = cdr_graph_list(g, "update");
         for (int k = 0; k < m.n_params; k++) {
             cdr_type t = *cdr_graph_type(g, m.param[k]);

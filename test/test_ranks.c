@@ -409,7 +409,8 @@ static void launch_command(void)
     size_t bytes;
     cdr_err err = { 0 };
     T_CHECK(new_folder(dir, sizeof dir));
-    char *train[] = { "train", "tiny" }, *shell[] = { "sh", "-c", "echo program; exit $((CADRE_RANK * 3))" }, *typo[] = { "trian" }, *ignored[] = { "sh", "-c", "exit 0" };
+    char *train[] = { "train", "tiny" }, *shell[] = { "sh", "-c", "echo program; exit $((CADRE_RANK * 3))" }, *typo[] = { "trian" },
+         *ignored[] = { "sh", "-c", "exit 0" };
     cdr_launch_args a = { .n_ranks = 3, .log_dir = dir, .argc = 2, .argv = train };
     cdr_launch_set_main(fake_main);
     T_CHECK(launch_in_child(&a, out, sizeof out) == 0);

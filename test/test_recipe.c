@@ -87,7 +87,7 @@ static void defaults_are_in_range_and_read_back(void)
         if (!same) T_STR(v, k[i].def);
     }
     T_CHECK(r.optimizer.beta2 == 0.95 && r.parallel.timeout == 10 && r.checkpoint.every.seconds == 600 && r.checkpoint.keep == 2);
-    T_CHECK(r.data.eval.none && r.eval.tokens == CDR_ALL && r.memory.device_limit == CDR_AUTO && r.train.max_time == CDR_UNSET);
+    T_CHECK(r.data.eval.none && r.eval.tokens == CDR_ALL && r.memory.device_limit == CDR_AUTO && r.train.max_time == (double)CDR_UNSET);
     T_CHECK(r.checkpoint.signals_save_exit.n == 2);
     T_STR(r.checkpoint.signals_save_exit.s[1], "TERM");
 }
@@ -202,7 +202,8 @@ static void what_is_not_here_yet_says_so(void)
 
 static void flags(void)
 {
-    static const char *const set[] = { "data.train.0.path=b.txt", "data.train.1.path=c.txt", "data.train.1.weight=2", "generate.prompts.0=hello: [x", "model.sizes.kda.heads=4",
+    static const char *const set[] = { "data.train.0.path=b.txt", "data.train.1.path=c.txt", "data.train.1.weight=2", "generate.prompts.0=hello: [x",
+                                       "model.sizes.kda.heads=4",
                                        "checkpoint.signals.save=[USR2]", "data.eval=held.txt", "generate.stop=[a, b]" };
     T_CHECK(parse_with(BASE "generate: {every: 5}\neval: {every: 3}\n", set, 8) == CDR_OK);
     T_CHECK(r.data.train.n == 2 && r.data.train.s[1].weight == 2);
@@ -235,10 +236,10 @@ static void steps_and_epochs(void)
     T_CHECK(cdr_recipe_resolve_steps(&r, 250, &err) == CDR_OK && r.train.steps == 250 && r.schedule.horizon == 250);
     T_CHECK(r.schedule.warmup_steps == 3);                   /* 0.01 x 250, rounded */
     T_HAS(from("train.steps"), "1 epochs of the data");
-    T_CHECK(parse(BASE "train: {steps: 1000}\n") == CDR_OK && r.train.epochs == CDR_UNSET && r.schedule.warmup_steps == 10);
+    T_CHECK(parse(BASE "train: {steps: 1000}\n") == CDR_OK && r.train.epochs == (double)CDR_UNSET && r.schedule.warmup_steps == 10);
     refused(BASE "train: {steps: 5, epochs: 2}\n", "config.one-of", "train.steps and train.epochs");
     static const char *const set[] = { "--steps=5" };
-    T_CHECK(parse_with(BASE "train: {epochs: 2}\n", set, 1) == CDR_OK && r.train.steps == 5 && r.train.epochs == CDR_UNSET);
+    T_CHECK(parse_with(BASE "train: {epochs: 2}\n", set, 1) == CDR_OK && r.train.steps == 5 && r.train.epochs == (double)CDR_UNSET);
     refused(BASE "schedule: {warmup_steps: 5, warmup_ratio: 0.1}\n", "config.one-of", "warmup");
 }
 
@@ -296,7 +297,8 @@ static void typed_by_the_schema(void)
 static void resolved_yaml_reads_back(void)
 {
     T_CHECK(parse(BASE "train: {max_time: 3min}\ngenerate: {every: 5, prompts: [\"a: \\\"b\\\"\\n\", 'c']}\noptimizer: {lr: 3.3e-4}\nmodel2: none\n") != CDR_OK);
-    T_CHECK(parse("name: x.y\nmodel: {path: tiny-dense, sizes: {mla: {heads: 2}, list: [1, 2]}}\ndata: {train: [{path: 'a b.txt', weight: 0.3}, b.txt], eval_fraction: 0.1}\n"
+    T_CHECK(parse("name: x.y\nmodel: {path: tiny-dense, sizes: {mla: {heads: 2}, list: [1, 2]}}\n"
+                  "data: {train: [{path: 'a b.txt', weight: 0.3}, b.txt], eval_fraction: 0.1}\n"
                   "train: {max_time: 3min}\ngenerate: {every: 5, prompts: [\"a: \\\"b\\\"\\n\", 'c']}\noptimizer: {lr: 3.3e-4}\n") == CDR_OK);
     T_CHECK(cdr_recipe_resolve_ranks(&r, 2, &err) == CDR_OK && cdr_recipe_resolve_steps(&r, 77, &err) == CDR_OK);
     cdr_recipe first = r;

@@ -252,7 +252,7 @@ static inline int tiny_go(const tiny_run *c, tiny_result *r)
         cdr_status st = tiny_body(c, rank, r, &err);
         if (st != CDR_OK) {
             fprintf(stderr, "  rank %d: %s\n", rank, err.text);
-            r->status = st;
+            r->status = (int)st;
             snprintf(r->text, sizeof r->text, "%s", err.text);
         }
         _exit((int)st);

@@ -7,4 +7,5 @@ static cdr_status run(const cli_args *a, cdr_result *r, cdr_err *err)
     return cdr_doctor(&d, r, err);
 }
 
-const cli_command cli_doctor = { .name = "doctor", .args = "", .run = run, .what = "hardware, libraries, switches, and what is lost without each", .example = "cadre doctor" };
+const cli_command cli_doctor = { .name = "doctor", .args = "", .run = run,
+                                 .what = "hardware, libraries, switches, and what is lost without each", .example = "cadre doctor" };

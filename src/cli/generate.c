@@ -20,7 +20,8 @@ static cdr_status read_stdin(cdr_pool *pool, const char **prompt, cdr_err *err)
     *prompt = cdr_pool_strndup(pool, t.n ? t.s : "", t.n);
     cdr_text_free(&t);
     if (failed || large || nul)
-        CDR_FAIL_ID(err, CDR_EUSER, "generate.stdin", "--prompt -: stdin %s", failed ? "cannot be read" : large ? "is over 1 MiB" : "holds a zero byte, so it is no text");
+        CDR_FAIL_ID(err, CDR_EUSER, "generate.stdin", "--prompt -: stdin %s",
+                    failed ? "cannot be read" : large ? "is over 1 MiB" : "holds a zero byte, so it is no text");
     return CDR_OK;
 }
 

@@ -217,7 +217,8 @@ static void count_all(cdr_model *m)
     f->n_tensors = (int)m->n_tensors;
     for (int i = 0; i < f->n_layers; i++) count_kind(m, &m->block[m->layer[i].mixer]);
     for (int i = 0; i < m->n_blocks; i++)
-        for (int k = 0; k < m->block[i].n_locals; k++) cdr_text_printf(&t, "%s.%s %lld\n", m->block[i].name, m->block[i].local[k].name, (long long)m->block[i].local[k].x);
+        for (int k = 0; k < m->block[i].n_locals; k++)
+            cdr_text_printf(&t, "%s.%s %lld\n", m->block[i].name, m->block[i].local[k].name, (long long)m->block[i].local[k].x);
     f->hash = cdr_hash64(t.s, t.n, 0);
     cdr_text_free(&t);
 }

@@ -112,7 +112,8 @@ cdr_status cdr_launch(const cdr_launch_args *a, cdr_result *r, cdr_err *err)
     (void)r;                                             /* what the ranks print is the result */
     if (a->argc < 1) CDR_FAIL_ID(err, CDR_EUSAGE, "launch.command", "launch: no command. Example: cadre launch -n 2 train tiny-dense");
     const char *name = a->argv[0];
-    if (is_own(name) && !run_command) CDR_FAIL_ID(err, CDR_EUSER, "launch.command", "launch: %s runs only from the cadre program; call cdr_shm_launch and cdr_%s instead", name, name);
+    if (is_own(name) && !run_command)
+        CDR_FAIL_ID(err, CDR_EUSER, "launch.command", "launch: %s runs only from the cadre program; call cdr_shm_launch and cdr_%s instead", name, name);
     cdr_pool *pool = cdr_pool_new();
     if (!is_own(name) && !is_program(name)) {
         cdr_fail(err, CDR_EUSAGE, "launch.command", "launch: \"%s\" is neither train, eval, generate or plan nor a program.%s", name,

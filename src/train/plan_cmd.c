@@ -70,7 +70,8 @@ static void to_text(const plan *p, cdr_text *t)
     cdr_text_printf(t, "; peak at %s %s; placement %.4f x its lower bound\n", a->peak_prog, a->peak_at,
                     (double)a->total_bytes / (double)CDR_MAX(a->lower_bound_bytes, 1));
     cdr_text_printf(t, "traffic  ");
-    for (int i = 0; i < a->n_colls; i++) cdr_text_printf(t, "%s %s %.2f MB (%lld calls)", i ? "," : "", a->coll[i].name, mb(a->coll[i].bytes), (long long)a->coll[i].calls);
+    for (int i = 0; i < a->n_colls; i++)
+        cdr_text_printf(t, "%s %s %.2f MB (%lld calls)", i ? "," : "", a->coll[i].name, mb(a->coll[i].bytes), (long long)a->coll[i].calls);
     cdr_text_printf(t, "%s a step and rank\n", a->n_colls ? "" : " none");
     if (p->step_s > 0)
         cdr_text_printf(t, "time      %.4g s a step, %.4g tokens/s by roofline (%s figures of machine %s)\n", p->step_s,

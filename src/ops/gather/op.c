@@ -71,15 +71,18 @@ cdr_status cdr_all_reduce(cdr_graph *g, int comm, int size, int n, const cdr_val
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 static cdr_status infer_common(const char *op, const cdr_gather_attr *a, int n_in, const cdr_type *in, bool sums, cdr_err *e)
 {
-    if (a->n < 1 || a->n > CDR_GATHER_MAX || n_in != a->n) CDR_FAIL(e, CDR_EINVAL, "%s: %d operands, its attribute says %d (1 to %d)", op, n_in, a->n, (int)CDR_GATHER_MAX);
+    if (a->n < 1 || a->n > CDR_GATHER_MAX || n_in != a->n)
+        CDR_FAIL(e, CDR_EINVAL, "%s: %d operands, its attribute says %d (1 to %d)", op, n_in, a->n, (int)CDR_GATHER_MAX);
     if (a->size < 1) CDR_FAIL(e, CDR_EINVAL, "%s: a communicator of %d ranks", op, a->size);
     for (int i = 0; i < n_in; i++) {
         const cdr_type *t = &in[i];
         if (cdr_absent(t) || t->n_dim < 1) CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d has no axis 0", op, i);
         if (t->layout != CDR_ROWS || cdr_type_pitch(t) != cdr_type_cols(t)) CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d must lie in dense rows", op, i);
         if (t->n[0] < 1 || a->rows[i] < 1) CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d has %lld rows", op, i, (long long)a->rows[i]);
-        if (sums && t->dtype != CDR_F32 && t->dtype != CDR_F64) CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d is %s; sums across ranks are F32 or F64", op, i, cdr_dtype_row(t->dtype)->name);
-        if (t->n_dim == 1 && cdr_dtype_row(t->dtype)->block_elems != 1) CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d of %s has no whole rows", op, i, cdr_dtype_row(t->dtype)->name);
+        if (sums && t->dtype != CDR_F32 && t->dtype != CDR_F64)
+            CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d is %s; sums across ranks are F32 or F64", op, i, cdr_dtype_row(t->dtype)->name);
+        if (t->n_dim == 1 && cdr_dtype_row(t->dtype)->block_elems != 1)
+            CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d of %s has no whole rows", op, i, cdr_dtype_row(t->dtype)->name);
     }
     return CDR_OK;
 }
@@ -104,7 +107,8 @@ static cdr_status infer_whole(const char *op, const cdr_gather_attr *a, int n_in
 {
     CDR_TRY(infer_common(op, a, n_in, in, true, e));
     for (int i = 0; i < n_in; i++) {
-        if (in[i].n[0] != a->rows[i]) CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d has %lld rows, its attribute says %lld", op, i, (long long)in[i].n[0], (long long)a->rows[i]);
+        if (in[i].n[0] != a->rows[i])
+            CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d has %lld rows, its attribute says %lld", op, i, (long long)in[i].n[0], (long long)a->rows[i]);
         out[i] = in[i];
         out[i].pitch = 0;
     }

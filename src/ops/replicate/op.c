@@ -15,7 +15,8 @@ cdr_status cdr_replicate(cdr_graph *g, int comm, int size, int n, const cdr_val 
 static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     const cdr_replicate_attr *a = attr;
-    if (a->n < 1 || a->n > CDR_GATHER_MAX || n_in != a->n) CDR_FAIL(e, CDR_EINVAL, "replicate: %d operands, its attribute says %d (1 to %d)", n_in, a->n, (int)CDR_GATHER_MAX);
+    if (a->n < 1 || a->n > CDR_GATHER_MAX || n_in != a->n)
+        CDR_FAIL(e, CDR_EINVAL, "replicate: %d operands, its attribute says %d (1 to %d)", n_in, a->n, (int)CDR_GATHER_MAX);
     if (a->size < 1) CDR_FAIL(e, CDR_EINVAL, "replicate: an axis of %d ranks", a->size);
     for (int i = 0; i < n_in; i++) {
         if (cdr_absent(&in[i]) || in[i].n_dim < 1) CDR_FAIL(e, CDR_EINVAL, "replicate: tensor %d has no axis 0", i);
