@@ -2,7 +2,7 @@
  * Precision: F32; sums over D in 16 partial sums (cdr_dot); r = 1 / sqrt in F32.
  * dw_D is summed over blocks of rows whose number depends on T alone: each block in ascending t, then the blocks in
  * ascending order. So threads change no bit. At most 64 blocks: scratch stays 64 D floats however long T is. */
-#include "rows.inc"
+#include "ops/rmsnorm/rows.inc"
 
 enum { MAX_BLOCKS = 64, MIN_BLOCK_ROWS = 32 };
 

@@ -1,6 +1,6 @@
 /* swiglu, CPU kernels: the loops over rows, which all instruction sets share, and the base rows. F32 throughout, rounded
  * once at the store; e^x is cdr_exp (ops/cpu.h), which vectorises and gives the same bits with every compiler. */
-#include "rows.inc"
+#include "ops/swiglu/rows.inc"
 
 static const cdr__swiglu_rows base = { forward, backward };
 cdr_status cdr__swiglu_fwd_base(const cdr_args *a) { return cdr__swiglu_fwd(a, &base); }
