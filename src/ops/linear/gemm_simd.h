@@ -27,6 +27,13 @@ CDR__INLINE void cdr__transpose8(const __m256 x[8], __m256 y[8])
 }
 
 #ifdef __AVX512BW__
+/* The first n lanes, at most `of` (up to 16); none where n is not positive. */
+CDR__INLINE __mmask16 cdr__first_lanes(int64_t n, int of)
+{
+    const uint32_t bits = n <= 0 ? 0 : n < of ? (1u << n) - 1 : (1u << of) - 1;
+    return (__mmask16)bits;
+}
+
 /* BF16 in the upper half of each lane, the lower half zero; F32 is rounded as cdr_f32_to_bf16 does. */
 CDR__INLINE __m512i cdr__upper_bf16(int dtype, const void *p, int64_t at, __mmask16 mask)
 {
@@ -52,7 +59,7 @@ CDR__INLINE __m512i cdr__units_across(int dtype, int pair, const void *p, int64_
 /* 8 units along k: elements at .. at + 8 pair - 1, of which the first n_left exist (more is the same as all). */
 CDR__INLINE __m256i cdr__units_along(int dtype, int pair, const void *p, int64_t at, int64_t n_left)
 {
-    const __mmask16 mask = n_left >= 8 * pair ? (__mmask16)((1u << 8 * pair) - 1) : (__mmask16)((1u << n_left) - 1);
+    const __mmask16 mask = cdr__first_lanes(n_left, 8 * pair);
     if (pair == 1 && dtype == CDR_F32) return _mm256_maskz_loadu_epi32((__mmask8)mask, (const float *)p + at);
     if (pair == 2 && dtype == CDR_BF16) return _mm256_maskz_loadu_epi16(mask, (const uint16_t *)p + at);
     const __m512i upper = cdr__upper_bf16(dtype, p, at, mask);
@@ -64,7 +71,7 @@ CDR__INLINE void cdr__pack_a_rows_avx512(int dtype, int pair, const cdr__pack *s
     const int64_t n_u = (s->n_p + pair - 1) / pair;
     for (int64_t i = 0; i < s->n_i; i++)
         for (int64_t u = 0; u < n_u; u += 8) {
-            const __mmask8 mask = n_u - u >= 8 ? 0xff : (__mmask8)((1u << (n_u - u)) - 1);
+            const __mmask8 mask = (__mmask8)cdr__first_lanes(n_u - u, 8);
             _mm256_mask_storeu_epi32(s->dst + i * s->ld + u, mask, cdr__units_along(dtype, pair, s->src, i * s->pitch + u * pair, s->n_p - u * pair));
         }
 }
@@ -74,7 +81,7 @@ CDR__INLINE void cdr__pack_a_panels_avx512(int dtype, int pair, int mr, const cd
     const int64_t n_u = (s->n_p + pair - 1) / pair;
     for (int64_t u0 = 0; u0 < n_u; u0 += CDR__PACK_UNITS)
         for (int64_t i = 0; i < s->n_i; i += mr) {
-            const __mmask16 mask = (__mmask16)((1u << CDR_MIN(s->n_i - i, mr)) - 1);
+            const __mmask16 mask = cdr__first_lanes(s->n_i - i, mr);
             for (int64_t u = u0; u < CDR_MIN(u0 + CDR__PACK_UNITS, n_u); u++) {
                 const __m512i x = cdr__units_across(dtype, pair, s->src, i + pair * u * s->pitch, pair * u + 1 < s->n_p ? s->pitch : 0, mask);
                 _mm512_mask_storeu_epi32(s->dst + i * n_u + u * mr, mask, x);
@@ -90,7 +97,7 @@ CDR__INLINE void cdr__pack_b_part_avx512(int dtype, int pair, int nr, bool k_con
         for (int64_t u = u0; u < u1; u++)
             for (int64_t i = 0; i < nr; i += 16) {
                 const int64_t left = s->n_i - i0 - i;
-                const __mmask16 mask = left >= 16 ? 0xffff : left > 0 ? (__mmask16)((1u << left) - 1) : 0;
+                const __mmask16 mask = cdr__first_lanes(left, 16);
                 const int64_t next = pair * u + 1 < s->n_p ? s->pitch : 0;
                 _mm512_store_si512(d + u * nr + i, cdr__units_across(dtype, pair, s->src, i0 + i + pair * u * s->pitch, next, mask));
             }
