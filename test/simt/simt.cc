@@ -1,6 +1,8 @@
 /* simt.cc: fibers for simt.h, and the parts of the plug-in that stand on a device: a launch never fails, a product is the
- * own kernel's. */
+ * own kernel's. It exports cdr_cuda_open too, with a device whose memory the host does not see through the executor and
+ * whose streams run in the order of calls: loaded in place of the plug-in, it runs whole programs. */
 #include "device/cuda/plugin.h"
+#include <dlfcn.h>
 #include "simt.h"
 #include <cstdio>
 
@@ -157,3 +159,50 @@ extern "C" cdr_status cdr__cuda_refuse(const cdr_args *, const char *what, const
     return CDR_ERANK;
 }
 extern "C" cdr_status cdr__cuda_gemm(const cdr_args *a, const cdr_cuda_gemm *g) { return cdr__cuda_gemm_plain(a, g); }
+
+/* ---- device ---------------------------------------------------------------------------------------------------------- */
+static void device_close(cdr_device *d) { free(d); }
+static void *device_alloc(cdr_device *, int, size_t bytes, cdr_err *)
+{
+    size_t n = cdr_align_up(bytes + 1, 256);
+    void *p = aligned_alloc(256, n);
+    if (p) memset(p, 0, n);
+    return p;
+}
+static void device_free(cdr_device *, int, void *p) { free(p); }
+static cdr_status device_copy(cdr_device *, int, void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+    return CDR_OK;
+}
+static cdr_status device_fill(cdr_device *, int, void *dst, int byte, size_t bytes)
+{
+    memset(dst, byte, bytes);
+    return CDR_OK;
+}
+static cdr_status device_event(cdr_device *, int, int) { return CDR_OK; }
+static cdr_status device_sync(cdr_device *, cdr_err *) { return CDR_OK; }
+static void *device_stream(cdr_device *, int) { return NULL; }
+static cdr_status device_events(cdr_device *, int) { return CDR_OK; }
+static cdr_status (*device_kernel(cdr_device *, const char *symbol))(const cdr_args *)
+{
+    Dl_info info;
+    void *self = dladdr((const void *)&simt_here, &info) ? dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    return self ? (cdr_status (*)(const cdr_args *))dlsym(self, symbol) : NULL;
+}
+
+extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_open(int index, cdr_device **d, cdr_err *)
+{
+    static const cdr_device_ops ops = { device_close, device_alloc, device_free, device_copy, device_fill, device_event,
+                                        device_event, device_sync, device_stream, device_kernel, device_events };
+    *d = (cdr_device *)calloc(1, sizeof **d);
+    if (!*d) return CDR_EUSER;
+    (*d)->ops = &ops;
+    (*d)->kind = CDR_DEV_CUDA;
+    (*d)->index = index;
+    (*d)->isa = CDR_ISA_SM80 | CDR_ISA_SM90;
+    (*d)->n_threads = 1;
+    (*d)->memory_bytes[0] = (*d)->memory_bytes[1] = (int64_t)1 << 36;
+    snprintf((*d)->name, sizeof (*d)->name, "CUDA kernels on the CPU");
+    return CDR_OK;
+}
