@@ -1,7 +1,19 @@
 /* cpu_avx2.c: AVX2 kernel of the matrix product. Numeric class "fma": acc = fma(a, b, acc), u ascending.
  *
  * Tile 6 x 16: 12 accumulators, 2 vectors of B, 1 or 2 broadcasts of A = 16 registers. A step along k is 12 FMA (6 cycles
- * at two a cycle) beside 2 loads and 6 broadcasts: bound by FMA. BF16 sources become F32 while they are packed. */
+ * at two a cycle) beside 2 loads and 6 broadcasts: bound by FMA. BF16 sources become F32 while they are packed.
+ *
+ * Measured on 2 cores of Zen 3 (AVX2 only) that other work shared, F32, GFLOP/s, best of short windows, oneDNN 2.6 timed in
+ * turn with it; FMA peak 97.5 on one core, 195 on two:
+ *   rows x columns x k    1 thread (share)   oneDNN    2 threads (share)   oneDNN
+ *   2048 x 2048 x 2048    85.7 (88 %)        78.7      160.6 (82 %)        149.5
+ *   4096 x 256 x 1024     87.9 (90 %)        69.8      165.7 (85 %)        117.7
+ *   4096 x 1024 x 256     86.3 (88 %)        86.9      172   (88 %)        170.7
+ *   512 x 512 x 512       89.0 (91 %)        84.4      166.9 (86 %)        165.4
+ *   64 x 3072 x 3584      69.5 (71 %)        64.0      118   (60 %)        132
+ *   16 x 3072 x 3584      42.5 (44 %)        38.9      65.5  (34 %)        82.5
+ * The last two are bound by packing the weights. Beside a busy sibling thread of the core all fall to 60 to 65 %.
+ * Tried: k unrolled by 4 (gcc 12 spills, 10 % slower); tile 4 x 24 (equal, worse on few rows); one prefetch in 4 units. */
 #include "ops/linear/gemm_simd.h"
 
 enum { MR = 6, NR = 16 };
