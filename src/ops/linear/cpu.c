@@ -1,24 +1,55 @@
-/* cpu.c: base kernel of the matrix product, plain C for any machine, and the runs of linear's CPU kernels.
+/* cpu.c: base kernel of the matrix product, plain C for any machine.
  *
- * Numeric class "base": acc_j = acc_j + a_u b_uj for u ascending, product and sum each rounded to F32; the compilers may
- * put four j in a vector, which changes no bit. Tile 4 x 8: 8 vectors of 4 lanes hold it, of the 16 that x86-64 has. */
+ * Numeric class "base": acc_j = acc_j + a_u b_uj for u ascending, product and sum each rounded to F32, whichever
+ * compiler. Tile 4 x 8: 8 vectors of 4 lanes hold it, of the 16 that x86-64 has. */
 #include "ops/linear/gemm_isa.h"
 
 enum { MR = 4, NR = 8 };
 
+/* Four lanes in the compilers' own vector type: no instruction set is named. */
+typedef float v4 __attribute__((vector_size(16)));
+
+CDR__INLINE v4 load4(const float *p)
+{
+    v4 x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+/* Named variables: gcc 12 keeps an array of accumulators in memory. rows is a constant where it is inlined. */
+#define ROW(r, lo, hi) \
+    if (rows > (r)) { \
+        const float x = a[(r) * t->a_row]; \
+        const v4 a_ = { x, x, x, x }; \
+        lo += a_ * b0; \
+        hi += a_ * b1; \
+    }
+#define LOAD(r, lo, hi) \
+    if (rows > (r)) { \
+        lo = load4(t->c + (r) * t->ldc); \
+        hi = load4(t->c + (r) * t->ldc + 4); \
+    }
+#define STORE(r, lo, hi) \
+    if (rows > (r)) { \
+        memcpy(t->c + (r) * t->ldc, &lo, sizeof lo); \
+        memcpy(t->c + (r) * t->ldc + 4, &hi, sizeof hi); \
+    }
+
 CDR__INLINE void tile_base(const cdr__tile *t, const int rows)
 {
     const float *b = (const float *)(const void *)t->b, *a = (const float *)(const void *)t->a;
-    float acc[MR][NR];
-    for (int r = 0; r < rows; r++)
-        for (int j = 0; j < NR; j++) acc[r][j] = t->first ? 0.0f : t->c[r * t->ldc + j];
-    for (int64_t u = 0; u < t->k; u++)
-        for (int r = 0; r < rows; r++) {
-            const float x = a[r * t->a_row + u * t->a_col];
-            for (int j = 0; j < NR; j++) acc[r][j] += x * b[u * NR + j];
-        }
-    for (int r = 0; r < rows; r++)
-        for (int j = 0; j < NR; j++) t->c[r * t->ldc + j] = acc[r][j];
+    const v4 zero = { 0, 0, 0, 0 };
+    v4 c00 = zero, c01 = zero, c10 = zero, c11 = zero, c20 = zero, c21 = zero, c30 = zero, c31 = zero;
+    if (!t->first) {
+        LOAD(0, c00, c01) LOAD(1, c10, c11) LOAD(2, c20, c21) LOAD(3, c30, c31)
+    }
+    for (int64_t u = t->k; u > 0; u--) {
+        const v4 b0 = load4(b), b1 = load4(b + 4);
+        ROW(0, c00, c01) ROW(1, c10, c11) ROW(2, c20, c21) ROW(3, c30, c31)
+        a += t->a_col;
+        b += NR;
+    }
+    STORE(0, c00, c01) STORE(1, c10, c11) STORE(2, c20, c21) STORE(3, c30, c31)
 }
 
 static void gemm_f32_base(const cdr__tile *t)
