@@ -3,7 +3,8 @@
 #
 #   tools/gpu_check.sh pack [BUILD] [OUT]     where it was built (cmake -DCADRE_CUDA=ON): programs, plug-in and the libraries
 #                                             that the other machine may lack, in OUT (default: BUILD/gpu)
-#   tools/gpu_check.sh run [OUT] [PART]...    on the machine with the GPU: doctor, then gpu_check (parts: device check time)
+#   tools/gpu_check.sh run [OUT] [PART]...    on the machine with the GPU: doctor, then every gpu_ program;
+#                                             with parts (device check time): gpu_check alone
 #   tools/gpu_check.sh sanitize [OUT]         the case tables under compute-sanitizer (memcheck, racecheck): slow
 #
 # Ends with 77 where there is no driver.
@@ -45,7 +46,13 @@ run() {
     environment "$out"
     nvidia-smi -L 2>/dev/null || true
     "$out/cadre" doctor || true
-    "$out/gpu_check" "$@"
+    [ $# -gt 0 ] && exec "$out/gpu_check" "$@"
+    failed=0
+    for f in "$out"/gpu_*; do
+        echo "== $(basename "$f")"
+        "$f" || failed=$?
+    done
+    return $failed
 }
 
 sanitize() {
