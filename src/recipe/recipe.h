@@ -165,7 +165,7 @@ typedef struct {
     const char *help;           /* one sentence */
     const char *def_help;       /* the default in words, where `auto` hides a rule; or NULL */
 } cdr_key;
-const cdr_key *cdr_recipe_schema(int *n);
+const cdr_key *cdr_recipe_schema(int *n);   /* rows in the order of the page; n NULL: not asked for */
 int cdr_recipe_key(const char *key);                             /* row, -1: no such key */
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */

@@ -342,7 +342,7 @@ static const cdr_key table[] = {
 
 const cdr_key *cdr_recipe_schema(int *n)
 {
-    *n = CDR_COUNT(table);
+    if (n) *n = CDR_COUNT(table);
     return table;
 }
 
