@@ -28,6 +28,8 @@ static const char *t_filter;
     fprintf(stderr, "  %s:%d: %s = \"%s\", expected to hold \"%s\"\n", __FILE__, __LINE__, #a, ta_ ? ta_ : "(null)", tb_); } } while (0)
 #define T_RUN(f) do { if (!t_filter || strstr(#f, t_filter)) { t_this_failed = false; f(); \
     if (t_this_failed) { t_n_failed++; printf("FAIL  %s\n", #f); } else { t_n_passed++; printf("ok    %s\n", #f); } fflush(stdout); } } while (0)
+/* CADRE_QUICK is set, as under sanitizers: a slow test does less, every kind of thing still once. */
+static inline bool t_quick(void) { return getenv("CADRE_QUICK") != NULL; }
 static inline int t_end(void)
 {
     printf("%d passed, %d failed\n", t_n_passed, t_n_failed);
