@@ -98,7 +98,7 @@ static cdr_status open_model_block(cdr_model *m, const cdr_yaml *node, cdr_err *
     CDR_TRY(cdr__attr_real(d, b, node ? node : &empty, "eps", &otherwise, &m->eps, err));
     cdr__block_need(b, "embed", m->info.vocab, m->info.hidden, CDR__INIT_EMBED);
     b->need[0].lookup = true;
-    cdr__block_need(b, "head", m->info.vocab, m->info.hidden, CDR__INIT_EMBED);
+    cdr__block_need(b, "head", m->info.vocab, m->info.hidden, CDR__INIT_LINEAR);
     cdr__block_need(b, "norm", m->info.hidden, 0, CDR__INIT_NORM);
     m->layer_block = (cdr__block){ .type = &cdr__block_layer, .name = "layer", .hidden = m->info.hidden };
     cdr__block_need(&m->layer_block, "norm.input", m->info.hidden, 0, CDR__INIT_NORM);

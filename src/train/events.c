@@ -53,7 +53,7 @@ cdr_status cdr__events_open(cdr_events *e, const cdr_session *s, bool json, bool
     e->out = quiet || json ? NULL : stdout;
     uint64_t id[2] = { (uint64_t)cdr_now_ns(), (uint64_t)getpid() };
     snprintf(e->run, sizeof e->run, "%08x", (unsigned)cdr_hash64(id, sizeof id, 0));
-    e->gemm_peak = cdr_bench_quick_gemm(s->opts.compute, s->device->isa, s->device->n_threads) * s->n_ranks;
+    if (s->device->kind == CDR_DEV_CPU) e->gemm_peak = cdr_bench_quick_gemm(s->opts.compute, s->device->isa, s->device->n_threads) * s->n_ranks;
     return CDR_OK;
 }
 
