@@ -1,6 +1,5 @@
 /* events.c: banner, step lines, event log. Forms: spec/interface.md, 7.1 to 7.3. */
 #include "train/events.h"
-#include "run/bench.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -53,7 +52,7 @@ cdr_status cdr__events_open(cdr_events *e, const cdr_session *s, bool json, bool
     e->out = quiet || json ? NULL : stdout;
     uint64_t id[2] = { (uint64_t)cdr_now_ns(), (uint64_t)getpid() };
     snprintf(e->run, sizeof e->run, "%08x", (unsigned)cdr_hash64(id, sizeof id, 0));
-    if (s->device->kind == CDR_DEV_CPU) e->gemm_peak = cdr_bench_quick_gemm(s->opts.compute, s->device->isa, s->device->n_threads) * s->n_ranks;
+    e->gemm_peak = cdr__gemm_ceiling(s->device, s->opts.compute) * s->n_ranks;
     return CDR_OK;
 }
 
@@ -82,6 +81,9 @@ static void banner_lines(cdr_events *e, const char *how)
     char n1[32], n2[32], n3[32], n4[32];
     fprintf(e->out, "cadre %s  train %s -> %s (%s, run %s)\n", CDR_VERSION, s->r.name, s->r.output_dir, how, e->run);
     fprintf(e->out, "model     %s, random weights\n", cdr_model_summary(s->model, s->pool));
+    char ceiling[64] = "unknown";
+    if (e->gemm_peak > 0) snprintf(ceiling, sizeof ceiling, "%.0f GFLOP/s %s (measured)", e->gemm_peak * 1e-9, cdr_dtype_row(s->opts.compute)->name);
+    int64_t total = b->run_bytes[0] + b->exec_bytes[0];
     cdr_format_count(n1, d->train_bytes);
     cdr_format_count(n2, d->eval_bytes);
     cdr_format_count(n3, s->r.train.global_batch_tokens);
@@ -89,11 +91,10 @@ static void banner_lines(cdr_events *e, const char *how)
     fprintf(e->out, "data      %s: %s bytes to train, %s held out; %s tokens a step = %lld micro-batch%s x %s x %d rank%s\n",
             s->r.data.train.n == 1 ? s->r.data.train.s[0].name : "mixture", n1, n2, n3, (long long)s->r.ranks.n_micro,
             s->r.ranks.n_micro == 1 ? "" : "es", n4, s->n_ranks, s->n_ranks == 1 ? "" : "s");
-    fprintf(e->out, "machine   %d thread%s a rank, %s, %s; GEMM ceiling %.0f GFLOP/s %s (measured); transport %s; reduce %s\n", s->device->n_threads,
+    fprintf(e->out, "machine   %d thread%s a rank, %s, %s; GEMM ceiling %s; transport %s; reduce %s\n", s->device->n_threads,
             s->device->n_threads == 1 ? "" : "s", s->device->kind == CDR_DEV_CPU ? "cpu" : s->device->name, cdr_isa_name(s->device->isa),
-            e->gemm_peak * 1e-9, cdr_dtype_row(s->opts.compute)->name, cdr_comm_transport(s->world),
+            ceiling, cdr_comm_transport(s->world),
             s->r.train.reduce == CDR_REDUCE_TREE ? "tree" : "free");
-    int64_t total = b->run_bytes[0] + b->exec_bytes[0];
     fprintf(e->out, "memory    %.1f MiB planned (%.3f x its lower bound): weights %.1f, optimizer %.1f, step %.1f\n", mib(total),
             (double)total / (double)CDR_MAX(b->lower_bound[0], 1), mib(run_class(b, CDR_C_WEIGHT)), mib(run_class(b, CDR_C_OPTIM)), mib(b->exec_bytes[0]));
     for (int i = 0; i < s->r.n_notes; i++) fprintf(e->out, "note      %s\n", s->r.notes[i]);
@@ -205,11 +206,12 @@ void cdr__events_step(cdr_events *e, const cdr_step_record *r)
     double share = e->gemm_peak > 0 ? useful / e->gemm_peak : 0;
     int64_t planned = (int64_t)cdr_exec_slab_bytes(s->exec, 0), resident = cdr__resident_bytes();
     if (e->out) {
-        char tok[16], eta[24];
+        char tok[16], eta[24], gemm[16] = "-";
+        if (e->gemm_peak > 0) snprintf(gemm, sizeof gemm, "%.0f%%", 100 * share);
         short_count(tok, rate);
         short_time(eta, r->eta_s);
-        fprintf(e->out, "step  %*lld/%lld  loss %.4f  gnorm %.3f  lr %.2e  %s tok/s  gemm %.0f%%  mem %.0f/%.0f MiB  eta %s", 5, (long long)r->step,
-                (long long)r->steps, r->loss, r->grad_norm, r->lr, tok, 100 * share, mib(planned), mib(resident), eta);
+        fprintf(e->out, "step  %*lld/%lld  loss %.4f  gnorm %.3f  lr %.2e  %s tok/s  gemm %s  mem %.0f/%.0f MiB  eta %s", 5, (long long)r->step,
+                (long long)r->steps, r->loss, r->grad_norm, r->lr, tok, gemm, mib(planned), mib(resident), eta);
         if (r->data_s > 0.01 * r->step_s) fprintf(e->out, "  wait %.0f%%", 100 * r->data_s / r->step_s);
         fprintf(e->out, "%s\n", r->skipped ? "  skipped" : "");
         fflush(e->out);
@@ -230,7 +232,8 @@ void cdr__events_step(cdr_events *e, const cdr_step_record *r)
     cdr_jw_real(&w, "eta_s", r->eta_s);
     cdr_jw_real(&w, "tokens_per_s", rate);
     cdr_jw_real(&w, "tokens_per_s_device", rate / s->n_ranks);
-    cdr_jw_real(&w, "gemm_useful", share);
+    if (e->gemm_peak > 0) cdr_jw_real(&w, "gemm_useful", share);
+    else cdr_jw_null(&w, "gemm_useful");
     cdr_jw_null(&w, "mfu");
     cdr_jw_null(&w, "hfu");
     cdr_jw_int(&w, "mem_planned_bytes", planned);

@@ -60,6 +60,9 @@ cdr_status cdr__save(cdr_session *s, int64_t step, int64_t tokens, int64_t train
 typedef struct { int64_t step, tokens, trained; double best_eval; int from_ranks; char path[600]; } cdr_restored;
 cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, bool states, cdr_restored *out, cdr_err *err);
 
+/* FLOP/s of this rank's threads on products of dtype: the best ever measured here; 0: unknown (not a CPU). */
+double cdr__gemm_ceiling(const cdr_device *d, int dtype);
+
 /* FLOPs of one trained token, forward and backward, without recompute: 6 per matrix element, attention by mean key count. */
 double cdr__flops_per_token(const cdr_session *s);
 
