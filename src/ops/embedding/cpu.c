@@ -50,10 +50,10 @@ size_t cdr__embedding_bwd_work(const void *attr, int n_in, int n_out, const cdr_
 
 cdr_status cdr__embedding_bwd_base(const cdr_args *a)
 {
-    const cdr_type *dy = &a->type[0], *dw = &a->type[4], *dfeat = &a->type[5];
+    const cdr_type *dy = &a->type[0], *dw = &a->type[3], *dfeat = &a->type[4];
     const int32_t *tokens_T = a->ptr[1], *place_F = a->ptr[2];
     const int64_t T = dy->n[0], D = dy->n[1], F = place_F ? a->type[2].n[0] : 0;
-    if (a->ptr[4]) {
+    if (a->ptr[3]) {
         unsigned char *replaced_T = a->work;
         if (T > 0) memset(replaced_T, 0, (size_t)T);
         for (int64_t f = 0; f < F; f++) {
@@ -63,19 +63,19 @@ cdr_status cdr__embedding_bwd_base(const cdr_args *a)
         #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
         for (int64_t c = 0; c < D; c += COLS) {
             const int64_t n = CDR_MIN(D - c, COLS);
-            for (int64_t w = 0; w < dw->n[0]; w++) memset((float *)cdr_row(a->ptr[4], dw, w) + c, 0, (size_t)n * sizeof(float));
+            for (int64_t w = 0; w < dw->n[0]; w++) memset((float *)cdr_row(a->ptr[3], dw, w) + c, 0, (size_t)n * sizeof(float));
             for (int64_t t = 0; t < T; t++) {
                 if (replaced_T[t]) continue;
                 assert(tokens_T[t] >= 0 && tokens_T[t] < dw->n[0]);
-                float part[COLS], *sum = (float *)cdr_row(a->ptr[4], dw, tokens_T[t]) + c;
+                float part[COLS], *sum = (float *)cdr_row(a->ptr[3], dw, tokens_T[t]) + c;
                 cdr_to_f32(dy->dtype, (char *)cdr_row(a->ptr[0], dy, t) + cdr_dtype_bytes(dy->dtype, c), part, n);
                 for (int64_t i = 0; i < n; i++) sum[i] += part[i];
             }
         }
     }
-    if (a->ptr[5]) {
+    if (a->ptr[4]) {
         #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
-        for (int64_t f = 0; f < F; f++) convert_row(a->ptr[0], dy, place_F[f], a->ptr[5], dfeat, f);
+        for (int64_t f = 0; f < F; f++) convert_row(a->ptr[0], dy, place_F[f], a->ptr[4], dfeat, f);
     }
     return CDR_OK;
 }

@@ -83,7 +83,7 @@ static __global__ void __launch_bounds__(CU_THREADS) sum_rows(cu_mat dy, const i
 extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_embedding_bwd_all(const cdr_args *a)
 {
     CU_NO_PRED(a, "embedding_bwd");
-    cu_mat dy = cu_operand(a, 0), place = cu_operand(a, 2), dw = cu_operand(a, 4), dfeat = cu_operand(a, 5);
+    cu_mat dy = cu_operand(a, 0), place = cu_operand(a, 2), dw = cu_operand(a, 3), dfeat = cu_operand(a, 4);
     const int32_t *tokens = (const int32_t *)a->ptr[1], *at = (const int32_t *)place.p;
     if (place.p && place.cols > 0) {
         int32_t *kept = (int32_t *)a->work;

@@ -12,7 +12,9 @@ extern "C" {
 #endif
 
 extern const cdr_op cdr_op_embedding;          /* (tokens_T, w_WD, feat_FD | none, place_F | none) -> x_TD */
-extern const cdr_op cdr_op_embedding_bwd;      /* (dy_TD, tokens_T, place_F | none, w_WD: its type only) -> dw_WD F32, dfeat_FD; each optional */
+extern const cdr_op cdr_op_embedding_bwd;      /* (dy_TD, tokens_T, place_F | none) -> dw_WD F32, dfeat_FD; each optional */
+/* The table itself is no operand of its backward: a sharded one would be gathered again for nothing. */
+typedef struct { int64_t table_rows; int32_t feat_dtype, pad; } cdr_embedding_bwd_attr;
 
 /* feat_FD and place_F: both, or CDR_NONE both. Places are distinct. */
 cdr_val cdr_embedding(cdr_graph *g, cdr_val tokens_T, cdr_val w_WD, cdr_val feat_FD, cdr_val place_F);

@@ -45,9 +45,11 @@ static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, con
 {
     (void)e;
     if (dout[0] == CDR_NONE) return CDR_OK;
-    const cdr_val in[] = { dout[0], cdr_graph_in(g, c, 0), cdr_graph_in(g, c, 3), cdr_graph_in(g, c, 1) };
+    const cdr_val in[] = { dout[0], cdr_graph_in(g, c, 0), cdr_graph_in(g, c, 3) };
     cdr_val out[] = { want[1] ? CDR_NEW : CDR_NONE, want[2] ? CDR_NEW : CDR_NONE };
-    if (cdr_graph_call(g, &cdr_op_embedding_bwd, NULL, 4, in, 2, out) < 0) return CDR_EINVAL;
+    const cdr_type *w = cdr_graph_type(g, cdr_graph_in(g, c, 1));
+    const cdr_embedding_bwd_attr attr = { .table_rows = w->n[0], .feat_dtype = w->dtype };
+    if (cdr_graph_call(g, &cdr_op_embedding_bwd, &attr, 3, in, 2, out) < 0) return CDR_EINVAL;
     din[1] = out[0];
     din[2] = out[1];
     return CDR_OK;
@@ -62,18 +64,18 @@ static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 
 static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
-    (void)attr;
-    if (n_in != 4) CDR_FAIL(e, CDR_EINVAL, "embedding_bwd: takes 4 inputs (dy, tokens, places, table), has %d", n_in);
-    const cdr_type *dy = &in[0], *tokens = &in[1], *place = &in[2], *w = &in[3];
-    if (!is_rows(dy) || !is_rows(w)) CDR_FAIL(e, CDR_EINVAL, "embedding_bwd: dy and the table must be matrices of f32 or bf16, in rows");
+    const cdr_embedding_bwd_attr *a = attr;
+    if (n_in != 3) CDR_FAIL(e, CDR_EINVAL, "embedding_bwd: takes 3 inputs (dy, tokens, places), has %d", n_in);
+    const cdr_type *dy = &in[0], *tokens = &in[1], *place = &in[2];
+    if (!is_rows(dy)) CDR_FAIL(e, CDR_EINVAL, "embedding_bwd: dy must be a matrix of f32 or bf16, in rows");
+    if (a->table_rows < 1) CDR_FAIL(e, CDR_EINVAL, "embedding_bwd: a table of %lld rows", (long long)a->table_rows);
     if (!is_index(tokens)) CDR_FAIL(e, CDR_EINVAL, "embedding_bwd: tokens must be i32 of one dimension");
     if (!cdr_absent(place) && !is_index(place)) CDR_FAIL(e, CDR_EINVAL, "embedding_bwd: places must be i32 of one dimension");
-    if (dy->n[0] != tokens->n[0] || dy->n[1] != w->n[1])
-        CDR_FAIL(e, CDR_EINVAL, "embedding_bwd: dy is [%lld,%lld], expected T = %lld rows of D = %lld", (long long)dy->n[0], (long long)dy->n[1],
-                 (long long)tokens->n[0], (long long)w->n[1]);
+    if (dy->n[0] != tokens->n[0])
+        CDR_FAIL(e, CDR_EINVAL, "embedding_bwd: dy has %lld rows, expected T = %lld", (long long)dy->n[0], (long long)tokens->n[0]);
     *n_out = 2;
-    out[0] = cdr_type_2d(CDR_F32, w->n[0], w->n[1]);
-    out[1] = cdr_type_2d(w->dtype, cdr_absent(place) ? 0 : place->n[0], w->n[1]);
+    out[0] = cdr_type_2d(CDR_F32, a->table_rows, dy->n[1]);
+    out[1] = cdr_type_2d(a->feat_dtype, cdr_absent(place) ? 0 : place->n[0], dy->n[1]);
     return CDR_OK;
 }
 
@@ -81,11 +83,11 @@ static cdr_cost cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *
 {
     (void)attr, (void)n_in, (void)n_out;
     cdr_cost c = { .read = (double)cdr_type_bytes(&t[0]) + (double)cdr_type_bytes(&t[1]) };
-    if (!cdr_absent(&t[4])) {
+    if (!cdr_absent(&t[3])) {
         c.flop = (double)cdr_type_elems(&t[0]);
-        c.write += (double)cdr_type_bytes(&t[4]);
+        c.write += (double)cdr_type_bytes(&t[3]);
     }
-    if (!cdr_absent(&t[5])) c.write += (double)cdr_type_bytes(&t[5]);
+    if (!cdr_absent(&t[4])) c.write += (double)cdr_type_bytes(&t[4]);
     return c;
 }
 
@@ -104,6 +106,6 @@ const cdr_op cdr_op_embedding = {
 };
 
 const cdr_op cdr_op_embedding_bwd = {
-    .name = "embedding_bwd", .flags = CDR_OP_PARAM_GRAD, .optional = 3,
+    .name = "embedding_bwd", .flags = CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_embedding_bwd_attr), .optional = 3,
     .infer = infer_bwd, .cost = cost_bwd, .ref = cdr__embedding_bwd_ref, .kernels = kernels_bwd
 };

@@ -13,7 +13,8 @@ void cdr__embedding_ref(const cdr_ref_args *a)
 
 void cdr__embedding_bwd_ref(const cdr_ref_args *a)
 {
-    const int64_t T = a->type[0].n[0], D = a->type[0].n[1], W = a->type[3].n[0], F = a->in[2] ? a->type[2].n[0] : 0;
+    const cdr_embedding_bwd_attr *attr = a->attr;
+    const int64_t T = a->type[0].n[0], D = a->type[0].n[1], W = attr->table_rows, F = a->in[2] ? a->type[2].n[0] : 0;
     const double *dy_TD = a->in[0];
     if (a->out[0]) {
         for (int64_t i = 0; i < W * D; i++) a->out[0][i] = 0;

@@ -26,9 +26,10 @@ static void places_bwd(double *const *in, const cdr_type *t, cdr_rng_key key)
     .fill = { { 'i', 0, W - 2 }, { 'n', 1, 0 } }, .grad = 2 }
 #define FEAT(nm, wt, ft, T, W, D, F, tl) { .name = nm, .op = &cdr_op_embedding, .n_in = 4, .in = { I(T), X(wt, W, D), X(ft, F, D), I(F) }, \
     .fill = { { 'i', 0, W - 2 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'f', 0, 0 } }, .grad = 6, .tol = tl, .make = places }
-#define BWD(nm, gt, wt, T, W, D, F, ab, skip, tl) { .name = nm, .op = &cdr_op_embedding_bwd, .n_in = 4, \
-    .in = { X(gt, T, D), I(T), I(F), X(wt, W, D) }, .absent = ab, .skip_out = skip, \
-    .fill = { { 'n', 1, 0 }, { 'i', 0, W - 2 }, { 'f', 0, 0 }, { 'n', 1, 0 } }, .tol = tl, .make = (ab) ? NULL : places_bwd }
+#define BWD(nm, gt, wt, T, W, D, F, ab, skip, tl) { .name = nm, .op = &cdr_op_embedding_bwd, .n_in = 3, \
+    .attr = &(const cdr_embedding_bwd_attr){ .table_rows = W, .feat_dtype = wt }, \
+    .in = { X(gt, T, D), I(T), I(F) }, .absent = ab, .skip_out = skip, \
+    .fill = { { 'n', 1, 0 }, { 'i', 0, W - 2 }, { 'f', 0, 0 } }, .tol = tl, .make = (ab) ? NULL : places_bwd }
 
 /* Forward copies: tolerance 0, except where a feature is rounded (half an ulp of BF16: 1.7e-3 in the root mean square). */
 const cdr_case cdr_cases_embedding[] = {
