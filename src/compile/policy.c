@@ -1,6 +1,6 @@
 /* policy: keep or recompute. A layer that is recomputed keeps only what other layers made (its inputs); its forward
  * calls are cloned, phase AGAIN, in front of its backward. A gathered weight is gathered again in the same way (FSDP's
- * reshard_after_forward). Calls with EFFECT exist once: they are never cloned, and neither is what needs them.
+ * reshard_after_forward), except what the last forward call reads (the head), whose backward comes next. Calls with EFFECT exist once: they are never cloned, and neither is what needs them.
  *
  * The backward is cut into groups, maximal runs of calls with the same layer; each group has its own clones, so a clone
  * lives no longer than its group. */
@@ -13,6 +13,7 @@ typedef struct {
     cdr_val *clone;                   /* by local value: its clone in the current group, CDR_NONE */
     cdr_val *touched; int64_t n_touched, cap_touched;
     bool *needed;                     /* by call id: to be cloned for the current group */
+    bool *last;                       /* by call id: makes an operand of the last forward call */
 } policy;
 
 static bool is_gather(const cdr_call *c) { return strcmp(cdr__op(c)->name, "gather") == 0; }
@@ -20,10 +21,11 @@ static bool is_gather(const cdr_call *c) { return strcmp(cdr__op(c)->name, "gath
 static bool reshard(const cdr_pass *p) { return p->o->reshard != CDR_RESHARD_NEVER; }
 
 /* May this forward call be run again for a backward group of the given layer? */
-static bool again(const policy *s, const cdr_call *c, int layer)
+static bool again(const policy *s, int32_t id, int layer)
 {
+    const cdr_call *c = &s->g->calls[id];
     if (c->phase != CDR_P_FWD || (c->flags & CDR_K_EFFECT)) return false;
-    if (is_gather(c)) return reshard(s->p);
+    if (is_gather(c)) return reshard(s->p) && !s->last[id];
     if (cdr__op(c)->flags & (CDR_OP_COLLECTIVE | CDR_OP_VIEW)) return false;
     return c->layer >= 0 && c->layer == layer && c->layer < s->p->recompute_layers;
 }
@@ -34,7 +36,7 @@ static void mark(policy *s, cdr_val v, int layer)
     v = v == CDR_NONE ? v : cdr__root(s->g, v);
     if (v == CDR_NONE || v < CDR_LOCAL0) return;
     int32_t c = s->made_by[v - CDR_LOCAL0];
-    if (c >= 0 && again(s, &s->g->calls[c], layer)) s->needed[c] = true;
+    if (c >= 0 && again(s, c, layer)) s->needed[c] = true;
 }
 
 /* v as the current group sees it: its clone, or a view of the clone of what it is a view of. */
@@ -114,6 +116,7 @@ static cdr_status run_policy(cdr_pass *p, cdr_graph *g)
     s.made_by = cdr_pool_alloc(p->pool, sizeof *s.made_by * (n_vals + 1));
     s.clone = cdr_pool_alloc(p->pool, sizeof *s.clone * (4 * n_vals + 64));      /* clones of clones do not exist; views add a few */
     s.needed = cdr_pool_alloc(p->pool, 4 * n_calls + 64);
+    s.last = cdr_pool_alloc(p->pool, 4 * n_calls + 64);
     for (size_t i = 0; i < n_vals; i++) s.made_by[i] = -1;
     for (size_t i = 0; i < 4 * n_vals + 64; i++) s.clone[i] = CDR_NONE;
     int64_t n_fwd = 0;
@@ -125,6 +128,11 @@ static cdr_status run_policy(cdr_pass *p, cdr_graph *g)
             cdr_val v = cdr_graph_out(g, c, k);
             if (v >= CDR_LOCAL0 && cdr_graph_at(g, v)->alias == CDR_NONE) s.made_by[v - CDR_LOCAL0] = old.calls[i];
         }
+    }
+    const cdr_call *end_of_forward = &g->calls[old.calls[n_fwd - 1]];
+    for (int k = 0; k < end_of_forward->n_in; k++) {
+        cdr_val v = cdr__root(g, cdr_graph_in(g, end_of_forward, k));
+        if (v >= CDR_LOCAL0 && s.made_by[v - CDR_LOCAL0] >= 0) s.last[s.made_by[v - CDR_LOCAL0]] = true;
     }
     /* calls of other phases between forward ones (pushes of the loss) stay where they are */
     *l = (cdr_list){ .name = old.name };
