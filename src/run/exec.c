@@ -175,8 +175,10 @@ static cdr_status run_call(cdr_exec *x, cdr_prog_id q, int32_t i, int mb, cdr_er
     here->origin = p->strings + c->origin;
     if ((cdr_ops[c->op]->flags & CDR_OP_COLLECTIVE) && x->o.world) cdr_comm_note(x->o.world, x->step, c->layer, here->origin);
     for (int w = 0; w < c->n_wait && !host; w++) CDR_TRY(x->d->ops->wait(x->d, c->stream, r->event[p->waits[c->wait + (uint32_t)w]]));
+    if (x->o.trace) fprintf(stderr, "%s %d %s %s mb %d\n", p->name, i, here->origin, here->op, mb);
     int64_t t0 = x->profile ? cdr_now_ns() : 0;
     cdr_status st = r->run[i](&a);
+    if (x->o.sync && st == CDR_OK) st = x->d->ops->sync(x->d, err);
     if (x->profile) {
         if (!host) x->d->ops->sync(x->d, err);
         r->ns[i] += cdr_now_ns() - t0;

@@ -23,6 +23,7 @@ typedef struct {
     const cdr_mesh *mesh;
     uint64_t random_order;       /* not 0: the test executor; a random legal order over streams, keyed by this */
     bool check_finite;           /* after every call: the first non-finite output is recorded (probe) */
+    bool sync, trace;            /* diagnostics: wait for the device after every call; print every call to stderr */
     bool poison;                 /* TURN memory is filled with NaN before each turn's first write (diagnostic, tests) */
 } cdr_exec_opts;
 cdr_status cdr_exec_open(const cdr_exec_opts *o, cdr_exec **x, cdr_err *err);

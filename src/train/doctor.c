@@ -1,4 +1,5 @@
 /* doctor.c: what this machine has, what this build has, and what is lost without each. */
+#include "train/debug.h"
 #include "device/device.h"
 #include "graph/op.h"
 #include <stdlib.h>
@@ -111,6 +112,16 @@ static void switches(cdr_text *t, cdr_jw *w)
         cdr_jw_str(w, "name", env[i].name);
         cdr_jw_str(w, "value", value);
         cdr_jw_str(w, "what", env[i].what);
+        cdr_jw_end(w, '}');
+    }
+    for (int i = 0; cdr__debug_table[i].name; i++) {
+        const char *value = getenv("CADRE_DEBUG");
+        bool on = value && strstr(value, cdr__debug_table[i].name);
+        cdr_text_printf(t, "  CADRE_DEBUG=%-7s %-9s %s\n", cdr__debug_table[i].name, on ? "on" : "(off)", cdr__debug_table[i].what);
+        cdr_jw_begin(w, NULL, '{');
+        cdr_jw_str(w, "name", cdr__debug_table[i].name);
+        cdr_jw_bool(w, "on", on);
+        cdr_jw_str(w, "what", cdr__debug_table[i].what);
         cdr_jw_end(w, '}');
     }
     cdr_jw_end(w, ']');

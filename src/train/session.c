@@ -1,5 +1,6 @@
 /* session.c: from a recipe to an open executor. */
 #include "train/session.h"
+#include "train/debug.h"
 #include <stdlib.h>
 
 cdr_status cdr__session_recipe(cdr_session *s, const char *recipe, const cdr_common *c, cdr_err *err)
@@ -173,7 +174,10 @@ static cdr_status same_program(cdr_session *s, cdr_err *err)
 cdr_status cdr__session_device(cdr_session *s, cdr_err *err)
 {
     CDR_TRY(same_program(s, err));
-    cdr_exec_opts o = { .bundle = &s->bundle, .device = s->device, .world = s->world, .mesh = &s->mesh };
+    uint32_t on;
+    CDR_TRY(cdr__debug_switches(&on, err));
+    cdr_exec_opts o = { .bundle = &s->bundle, .device = s->device, .world = s->world, .mesh = &s->mesh, .poison = (on & CDR_DEBUG_POISON) != 0,
+                        .sync = (on & CDR_DEBUG_SYNC) != 0, .trace = (on & CDR_DEBUG_TRACE) != 0, .check_finite = (on & CDR_DEBUG_FINITE) != 0 };
     CDR_TRY(cdr_exec_open(&o, &s->exec, err));
     s->T = s->opts.T;
     size_t n = sizeof *s->tokens * (size_t)CDR_MAX(s->T, s->opts.gen_T);
