@@ -13,6 +13,7 @@ typedef struct {
     cdr_val v; int64_t bytes, offset;
     int first_turn, last_turn;                          /* in the distinct turns */
     int32_t start, end;                                 /* unrolled positions of first and last use */
+    uint32_t streams;                                   /* bit s: used on stream s */
     int32_t first[CDR_N_STREAMS], last[CDR_N_STREAMS];  /* per stream: program positions, INT32_MAX / -1: none */
 } life;
 
@@ -44,6 +45,7 @@ static void use(arena *a, cdr_val v, int turn, int32_t pos, int32_t call, int st
     life *l = &a->l[*at];
     l->last_turn = turn;
     l->end = pos;
+    l->streams |= 1u << stream;
     l->first[stream] = CDR_MIN(l->first[stream], call);
     l->last[stream] = CDR_MAX(l->last[stream], call);
 }
@@ -83,7 +85,11 @@ static bool before(const arena *a, const life *x, const life *y)
     return true;
 }
 
-static bool conflict(const arena *a, const life *x, const life *y) { return !before(a, x, y) && !before(a, y, x); }
+static bool conflict(const arena *a, const life *x, const life *y)
+{
+    if ((x->streams | y->streams) == 1u << CDR_S_COMPUTE) return x->start <= y->end && y->start <= x->end;      /* one stream: list order is the order */
+    return !before(a, x, y) && !before(a, y, x);
+}
 
 static int by_size(const void *x, const void *y)
 {
@@ -159,17 +165,15 @@ static void place_turn(cdr_pass *p, cdr_program *prog, int64_t base, int64_t *he
     collect(&a);
     int (*const order[])(const void *, const void *) = { by_size, by_lifetime, by_start };
     life **ptr = cdr_pool_alloc(p->pool, sizeof *ptr * (size_t)(2 * a.n + 2)), **near = ptr + a.n + 1;
-    int best = 0;
-    *height = INT64_MAX;
-    for (int o = 0; o < CDR_COUNT(order); o++) {
-        int64_t h = first_fit(&a, order[o], ptr, near);
-        if (h < *height) {
-            *height = h;
-            best = o;
-        }
-    }
-    *height = first_fit(&a, order[best], ptr, near);
+    int64_t *best = cdr_pool_alloc(p->pool, sizeof *best * (size_t)CDR_MAX(a.n, 1));
     *bound = lower_bound(&a, peak);
+    *height = INT64_MAX;
+    for (int o = 0; o < CDR_COUNT(order) && *height - *bound > *bound / 1000; o++) {      /* 0.1 % is near enough */
+        int64_t h = first_fit(&a, order[o], ptr, near);
+        for (int i = 0; h < *height && i < a.n; i++) best[i] = a.l[i].offset;
+        *height = CDR_MIN(*height, h);
+    }
+    for (int i = 0; i < a.n; i++) a.l[i].offset = best[i];
     for (int i = 0; i < a.n; i++) {
         cdr_value *v = cdr_value_at(p->b, prog, a.l[i].v);
         v->offset = base + a.l[i].offset;

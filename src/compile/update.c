@@ -74,9 +74,11 @@ static void optimizer(cdr_pass *p, cdr_graph *g, cdr_val clip_1)
     cdr_graph_enter(g, -1, "%s", "");
 }
 
+/* One call a value, each into staging of its own lifetime: whoever drains the staging drives the calls one by one, so the
+ * slab holds the largest value once, not all of them. */
 static cdr_status snapshot(cdr_pass *p, cdr_graph *g)
 {
-    g->scope = CDR_STEP;
+    g->scope = CDR_TURN;
     g->phase = CDR_P_UPDATE;
     g->stream = CDR_S_OUT;
     cdr_graph_list(g, "copy");
@@ -84,7 +86,7 @@ static cdr_status snapshot(cdr_pass *p, cdr_graph *g)
         if (!(p->b->shared[v].flags & CDR_F_CKPT)) continue;
         cdr_type t = p->b->shared[v].t;
         const char *name = cdr_pool_printf(p->pool, "snapshot.%s", p->b->shared_strings + p->b->shared[v].name);
-        cdr_val out = cdr_graph_value(g, t, CDR_STEP, CDR_C_COMM, name);
+        cdr_val out = cdr_graph_value(g, t, CDR_TURN, CDR_C_COMM, name);
         cdr_copy_attr a = { t.dtype };
         cdr_graph_call(g, &cdr_op_copy, &a, 1, &v, 1, &out);
     }

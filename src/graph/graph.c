@@ -68,10 +68,7 @@ static int32_t add_shared_string(cdr_graph *g, const char *s)
     /* shared names live in one block that is rebuilt: there are only a few per parameter */
     cdr_bundle *b = g->b;
     size_t old = 0;
-    for (int32_t i = 0; i < b->n_shared; i++) {
-        size_t end = (size_t)b->shared[i].name + strlen(b->shared_strings + b->shared[i].name) + 1;
-        old = CDR_MAX(old, end);
-    }
+    if (b->n_shared > 0) old = (size_t)b->shared[b->n_shared - 1].name + strlen(b->shared_strings + b->shared[b->n_shared - 1].name) + 1;
     if (old == 0) old = 1;
     size_t len = strlen(s) + 1, cap = 4096;
     while (cap < old + len) cap *= 2;
