@@ -12,8 +12,11 @@
 #include "ops/gather/gather.h"
 #include "ops/grad_push/grad_push.h"
 
+typedef struct { cdr_val view, same, base; int64_t at; } window;     /* a view that the model reads; same: the first of that place; at: bytes */
+
 typedef struct {
     cdr_pass *p; cdr_graph *g;
+    window *views; int64_t n_views, cap_views;
     int64_t n_fwd;                    /* values that existed before the backward */
     int32_t n_shared;
     bool *needs;                      /* by slot: a gradient flows to it */
@@ -35,10 +38,57 @@ static bool floating(const cdr_graph *g, cdr_val v)
     return t->floating;
 }
 
-static cdr_val base_of(const diff *d, cdr_val v)      /* through views made by the model, not through VIEW calls */
+/* What v is a view of, through all views made by the model, not through VIEW calls; v itself where it is none. */
+static cdr_val base_of(const diff *d, cdr_val v, int64_t *at_bytes)
 {
-    const cdr_value *x = cdr_graph_at(d->g, v);
-    return x->alias != CDR_NONE && !d->pass_through[slot(d, v)] ? x->alias : CDR_NONE;
+    *at_bytes = 0;
+    for (const cdr_value *x = cdr_graph_at(d->g, v); x->alias != CDR_NONE && !d->pass_through[slot(d, v)]; x = cdr_graph_at(d->g, v)) {
+        *at_bytes += x->alias_at;
+        v = x->alias;
+    }
+    return v;
+}
+
+static const window *find_window(const diff *d, cdr_val v)
+{
+    for (int64_t i = 0; i < d->n_views; i++) if (d->views[i].view == v) return &d->views[i];
+    return NULL;
+}
+
+/* v, or the view that stands for it: the first one of the same place and shape. */
+static cdr_val add_window(diff *d, cdr_val v)
+{
+    window w = { v, v, CDR_NONE, 0 };
+    const window *known = find_window(d, v);
+    w.base = base_of(d, v, &w.at);
+    if (known || w.base == v) return known ? known->same : v;
+    for (int64_t i = 0; i < d->n_views && w.same == v; i++) {
+        const window *o = &d->views[i];
+        const cdr_type *a = cdr_graph_type(d->g, v), *b = cdr_graph_type(d->g, o->view);
+        if (o->base == w.base && o->at == w.at && memcmp(a->n, b->n, sizeof a->n) == 0 && cdr_type_pitch(a) == cdr_type_pitch(b)) w.same = o->same;
+    }
+    *CDR_PUSH(d->p->pool, d->views, d->n_views, d->cap_views) = w;
+    return w.same;
+}
+
+/* rows [r[0], r[1]) and columns [r[2], r[3]) of the base */
+static void rectangle(const diff *d, const window *w, int64_t r[4])
+{
+    const cdr_type *t = cdr_graph_type(d->g, w->view), *base = cdr_graph_type(d->g, w->base);
+    int64_t pitch = cdr_type_pitch(base), at = w->at / cdr_dtype_bytes(base->dtype, 1), rows = cdr_type_rows(t), cols = cdr_type_cols(t);
+    bool whole_rows = rows > 1 && cdr_type_pitch(t) != pitch;
+    r[0] = at / pitch;
+    r[1] = whole_rows ? (at + (rows - 1) * cdr_type_pitch(t) + cols - 1) / pitch + 1 : r[0] + rows;
+    r[2] = whole_rows ? 0 : at % pitch;
+    r[3] = whole_rows ? pitch : r[2] + cols;
+}
+
+static bool overlap(const diff *d, const window *a, const window *b)
+{
+    int64_t x[4], y[4];
+    rectangle(d, a, x);
+    rectangle(d, b, y);
+    return a->base == b->base && x[0] < y[1] && y[0] < x[1] && x[2] < y[3] && y[2] < x[3];
 }
 
 static int32_t *pending(diff *d, cdr_val v)
@@ -69,14 +119,16 @@ static void analyse(diff *d, const cdr_list *l)
         for (int k = 0; k < c->n_in; k++) {
             cdr_val v = cdr_graph_in(g, c, k);
             if (v == CDR_NONE) continue;
-            cdr_val base = cdr_graph_at(g, v)->alias;
-            if (base != CDR_NONE && d->needs[slot(d, base)]) d->needs[slot(d, v)] = true;
+            if (d->needs[slot(d, cdr__root(g, v))]) d->needs[slot(d, v)] = true;
             any = any || d->needs[slot(d, v)];
         }
         if (!any || !cdr__op(c)->grad) continue;
         for (int k = 0; k < c->n_in; k++) {
             cdr_val v = cdr_graph_in(g, c, k);
-            if (v != CDR_NONE && d->needs[slot(d, v)]) d->uses[slot(d, v)]++;
+            if (v == CDR_NONE || !d->needs[slot(d, v)]) continue;
+            int64_t at;
+            int32_t uses = ++d->uses[slot(d, add_window(d, v))], *of_base = &d->uses[slot(d, base_of(d, v, &at))];
+            *of_base = CDR_MAX(*of_base, uses);              /* one gradient buffer for all views: F32 where one of them needs it */
         }
         for (int k = 0; k < c->n_out; k++) {
             cdr_val v = cdr_graph_out(g, c, k);
@@ -103,7 +155,8 @@ static int32_t maker(const cdr_graph *g, int64_t from, cdr_val v)
     return -1;
 }
 
-/* Writes v's content to target, overwriting or adding: by changing its maker's output, or through a copy. */
+/* Writes v's content to target, overwriting or adding: by changing its maker's output, or through a copy of its own
+ * precision. A call never writes one value through two outputs: their order would be its kernel's. */
 static void redirect(diff *d, int64_t from, cdr_val v, cdr_val target, bool add)
 {
     cdr_graph *g = d->g;
@@ -111,11 +164,12 @@ static void redirect(diff *d, int64_t from, cdr_val v, cdr_val target, bool add)
     if (i >= 0) {
         cdr_call *c = &g->calls[i];
         int k = find_output(g, c, v);
-        if (!add || ((cdr__op(c)->add_ok >> k) & 1u)) {
+        if (find_output(g, c, target) < 0 && (!add || ((cdr__op(c)->add_ok >> k) & 1u))) {
             g->operands[c->arg + c->n_in + (uint32_t)k] = target;
             if (add) c->add |= 1u << k;
             return;
         }
+        cdr_graph_at(g, v)->t.dtype = cdr_graph_type(g, target)->dtype;
     }
     cdr_copy_attr a = { (int32_t)cdr_graph_type(g, target)->dtype };
     cdr_val out = target;
@@ -142,26 +196,29 @@ static cdr_val new_grad(diff *d, cdr_val x, int dtype)
     return cdr_graph_value(d->g, t, CDR_TURN, CDR_C_ACT, name);
 }
 
-/* x is a view of base: its gradient is the same view of base's gradient. */
-static cdr_status add_view(diff *d, int64_t from, cdr_val x, cdr_val v)
+/* The gradient of a view is the same view of its base's gradient. */
+static cdr_status add_view(diff *d, int64_t from, const window *w, cdr_val v)
 {
     cdr_graph *g = d->g;
-    cdr_val base = base_of(d, x);
+    cdr_val x = w->same, base = w->base;
     int64_t sb = slot(d, base), sx = slot(d, x);
+    const char *name = g->strings + cdr_graph_at(g, base)->name;
     if (d->grad[sx] != CDR_NONE) {
         redirect(d, from, v, d->grad[sx], true);
         return CDR_OK;
     }
     if (d->grad[sb] == CDR_NONE) {
-        d->grad[sb] = new_grad(d, base, d->pass_through[sb] ? CDR_F32 : grad_dtype(d, x));
+        d->grad[sb] = new_grad(d, base, grad_dtype(d, base));
         (*pending(d, d->grad[sb]))++;
     } else if (d->covered[sb] == 0) {
-        return cdr_graph_fail(g, CDR_EINVAL, "differentiate: %s is used whole and through views", g->strings + cdr_graph_at(g, base)->name);
+        return cdr_graph_fail(g, CDR_EINVAL, "differentiate: %s is used whole and through views", name);
     }
-    cdr_value bx = *cdr_graph_at(g, base), vx = *cdr_graph_at(g, x);
-    cdr_type t = vx.t;
+    for (int64_t i = 0; i < d->n_views; i++)
+        if (d->views[i].same != x && d->grad[slot(d, d->views[i].same)] != CDR_NONE && overlap(d, w, &d->views[i]))
+            return cdr_graph_fail(g, CDR_EINVAL, "differentiate: two used views of %s overlap in part", name);
+    cdr_type t = *cdr_graph_type(g, x);
     int dtype = cdr_graph_type(g, d->grad[sb])->dtype;
-    int64_t at = vx.alias_at / cdr_dtype_bytes(bx.t.dtype, 1) * cdr_dtype_bytes(dtype, 1);
+    int64_t at = w->at / cdr_dtype_bytes(cdr_graph_type(g, base)->dtype, 1) * cdr_dtype_bytes(dtype, 1);
     t.dtype = (uint8_t)dtype;
     if (t.pitch == 0 && t.n_dim > 1) t.pitch = cdr_type_cols(&t);
     d->grad[sx] = cdr_graph_view(g, d->grad[sb], at, t, "d_view");
@@ -173,7 +230,8 @@ static cdr_status add_view(diff *d, int64_t from, cdr_val x, cdr_val v)
 static cdr_status accumulate(diff *d, int64_t from, cdr_val x, cdr_val v)
 {
     cdr_graph *g = d->g;
-    if (base_of(d, x) != CDR_NONE) return add_view(d, from, x, v);
+    const window *view = find_window(d, x);
+    if (view) return add_view(d, from, view, v);
     int64_t s = slot(d, x);
     bool fresh = maker(g, from, v) >= 0;
     if (d->covered[s] != 0)
@@ -245,6 +303,8 @@ static cdr_status backward_of(diff *d, int32_t call)
     CDR_TRY(op->grad(g, &c, dout, want, din, d->p->err));
     if (g->failed) return d->p->err->status;
     for (int i = 0; i < c.n_in; i++)
+        for (int j = 0; j < i && din[i] != CDR_NONE; j++) CDR_CHECK(din[i] != din[j] || maker(g, from, din[i]) < 0);
+    for (int i = 0; i < c.n_in; i++)
         if (want[i] && din[i] != CDR_NONE) CDR_TRY(accumulate(d, from, cdr_graph_in(g, &c, i), din[i]));
     for (int k = 0; k < c.n_out; k++)
         if (dout[k] != CDR_NONE && dout[k] >= CDR_LOCAL0) (*pending(d, dout[k]))--;
@@ -300,6 +360,13 @@ static cdr_status leaves(diff *d, cdr_list *l)
         if (partial == CDR_NONE) return cdr_graph_fail(g, CDR_EINVAL, "differentiate: parameter %s is trained but no loss depends on it", q->name);
         char name[320];
         snprintf(name, sizeof name, "d_%s", q->name);
+        if (*pending(d, partial) > 1) {                      /* of two parameters that were added: each keeps its own sum */
+            cdr_val own = new_grad(d, q->shard, CDR_F32);
+            cdr_copy_attr a = { CDR_F32 };
+            cdr_graph_call(g, &cdr_op_copy, &a, 1, &partial, 1, &own);
+            (*pending(d, partial))--;
+            partial = own;
+        }
         cdr_val stack = collect(d, l, partial, name, CDR_C_GRAD);
         p->b->params[i].grad = stack;
     }

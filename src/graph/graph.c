@@ -65,11 +65,10 @@ static int32_t add_string(cdr_graph *g, const char *s)
 
 static int32_t add_shared_string(cdr_graph *g, const char *s)
 {
-    /* shared names live in one block that is rebuilt: there are only a few per parameter */
+    /* shared names live in one block, in the order of the values: the last one's end is the block's */
     cdr_bundle *b = g->b;
-    size_t old = 0;
+    size_t old = 1;                                        /* offset 0: the empty string */
     if (b->n_shared > 0) old = (size_t)b->shared[b->n_shared - 1].name + strlen(b->shared_strings + b->shared[b->n_shared - 1].name) + 1;
-    if (old == 0) old = 1;
     size_t len = strlen(s) + 1, cap = 4096;
     while (cap < old + len) cap *= 2;
     size_t have = 0;
@@ -115,6 +114,10 @@ cdr_val cdr_graph_view(cdr_graph *g, cdr_val of, int64_t at_bytes, cdr_type t, c
 {
     if (g->failed || of == CDR_NONE) return CDR_NONE;
     cdr_value base = *cdr_graph_at(g, of);
+    if (base.scope == CDR_RUN && base.param >= 0) {
+        cdr_graph_fail(g, CDR_EINVAL, "view %s of a parameter: a rank may hold a part of its rows only. Take a view of what is made of it", name);
+        return CDR_NONE;
+    }
     if (at_bytes < 0 || (size_t)at_bytes + cdr_type_bytes(&t) > cdr_type_bytes(&base.t)) {
         cdr_graph_fail(g, CDR_EINVAL, "view %s reaches past the end of its value", name);
         return CDR_NONE;
