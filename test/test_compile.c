@@ -314,11 +314,113 @@ static void sums_are_rounded_once(void)
     no_part_of_a_sum_is_rounded(declare_half, one_slice_named_twice);
 }
 
+/* ---- what verify must see: each fault is planted into a right program ---- */
+static cdr_status compiled(cdr_compile_opts o, cdr_pool *pool, cdr_bundle *b)
+{
+    cdr_err err = { CDR_OK, "", "" };
+    cdr_builder m = { NULL, declare_small, adds_in_a_row };
+    cdr_status st = cdr_compile(&o, &m, pool, b, &err);
+    if (st != CDR_OK) fprintf(stderr, "  %s\n", err.text);
+    return st;
+}
+
+static bool refused(const cdr_bundle *b)
+{
+    cdr_err e = { CDR_OK, "", "" };
+    return cdr_verify(b, &e) == CDR_EBUG;
+}
+
+/* Every own value of program q of a scope, one after the other, on the bytes of `at`: is each one seen? */
+static void moved_is_seen(cdr_bundle *b, cdr_prog_id q, cdr_scope scope, int64_t at)
+{
+    cdr_program *p = &b->progs[q];
+    int tried = 0, caught = 0;
+    for (int32_t i = 0; i < p->n_vals; i++) {
+        cdr_value *v = &p->vals[i];
+        if (v->scope != scope || v->alias != CDR_NONE || v->offset < 0 || v->offset == at) continue;
+        int64_t keep = v->offset;
+        v->offset = at;
+        tried++;
+        caught += refused(b);
+        v->offset = keep;
+    }
+    T_CHECK(tried > 0 && caught == tried);
+}
+
+static void verify_sees_bytes_that_are_taken(void)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_bundle b;
+    T_CHECK(compiled(small_opts(CDR_F32), pool, &b) == CDR_OK);
+    int32_t a = cdr_param_find(&b, "a");
+    moved_is_seen(&b, CDR_PROG_EVAL, CDR_TURN, b.shared[b.params[a].m].offset);           /* a state that evaluation never touches */
+    moved_is_seen(&b, CDR_PROG_STEP, CDR_TURN, b.shared[b.params[a].v].offset);
+    moved_is_seen(&b, CDR_PROG_STEP, CDR_STEP, b.shared[b.params[a].v].offset);
+    moved_is_seen(&b, CDR_PROG_STEP, CDR_TURN, cdr_value_at(&b, &b.progs[CDR_PROG_STEP], b.params[a].grad)->offset);
+    T_CHECK(!refused(&b));
+    cdr_pool_free(pool);
+}
+
+/* scratch and outputs on an input of the same call that nobody reads later */
+static void verify_sees_operands_of_one_call_overlap(void)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_bundle b;
+    T_CHECK(compiled(small_opts(CDR_F32), pool, &b) == CDR_OK);
+    cdr_program *p = &b.progs[CDR_PROG_STEP];
+    int tried = 0, caught = 0;
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        const cdr_call *c = &p->calls[i];
+        cdr_val in = c->n_in ? p->operands[c->arg] : CDR_NONE, on[2] = { c->work, c->n_out ? p->operands[c->arg + c->n_in] : CDR_NONE };
+        if (in == CDR_NONE || in < b.n_shared || cdr_value_at(&b, p, in)->scope != CDR_TURN) continue;
+        for (int k = 0; k < 2; k++) {
+            if (on[k] == CDR_NONE || on[k] < b.n_shared || on[k] == in) continue;
+            cdr_value *v = cdr_value_at(&b, p, on[k]);
+            if (v->scope != CDR_TURN || v->alias != CDR_NONE) continue;
+            int64_t keep = v->offset;
+            v->offset = cdr_value_at(&b, p, in)->offset;
+            tried++;
+            caught += refused(&b);
+            v->offset = keep;
+        }
+    }
+    T_CHECK(tried > 10 && caught == tried);
+    cdr_pool_free(pool);
+}
+
+static void verify_sees_two_micro_batches_in_one_copy(void)
+{
+    static const cdr_turn major[] = { { 0, 0 }, { 0, 1 }, { 1, 1 }, { 1, 0 } };
+    cdr_pool *pool = cdr_pool_new();
+    cdr_bundle b;
+    cdr_compile_opts o = small_opts(CDR_F32);
+    o.n_micro = 2;
+    o.micro_split = 1;
+    o.turns = major;
+    o.n_turns = CDR_COUNT(major);
+    T_CHECK(compiled(o, pool, &b) == CDR_OK);
+    cdr_program *p = &b.progs[CDR_PROG_STEP];
+    int tried = 0, caught = 0;
+    for (int32_t i = 0; i < p->n_vals; i++) {
+        cdr_value *v = &p->vals[i];
+        if (v->scope != CDR_TURN || v->alias != CDR_NONE || v->n_inst != 2) continue;
+        v->n_inst = 1;
+        tried++;
+        caught += refused(&b);
+        v->n_inst = 2;
+    }
+    T_CHECK(tried > 5 && caught == tried);
+    cdr_pool_free(pool);
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
     T_RUN(gradients_agree_with_differences);
     T_RUN(sums_are_rounded_once);
     T_RUN(what_has_no_gradient_is_refused);
+    T_RUN(verify_sees_bytes_that_are_taken);
+    T_RUN(verify_sees_operands_of_one_call_overlap);
+    T_RUN(verify_sees_two_micro_batches_in_one_copy);
     return t_end();
 }

@@ -73,6 +73,11 @@ static void require(const cdr_program *p, cdr_clock *need, int32_t pos, int stre
     if (pos >= 0 && p->calls[pos].stream != stream) need->at[p->calls[pos].stream] = CDR_MAX(need->at[p->calls[pos].stream], pos);
 }
 
+static cdr_val operand_or_pred(const cdr_program *p, const cdr_call *c, int k)
+{
+    return k < c->n_in + c->n_out ? p->operands[c->arg + (uint32_t)k] : c->pred;
+}
+
 static void join(cdr_clock *a, const cdr_clock *b)
 {
     for (int s = 0; s < CDR_N_STREAMS; s++) a->at[s] = CDR_MAX(a->at[s], b->at[s]);
@@ -93,9 +98,10 @@ static void add_waits(cdr_pass *pass, cdr_program *p)
         for (int32_t i = first; i < first + p->segs[sg].n; i++) {
             cdr_call *c = &p->calls[i];
             cdr_clock need = { { -1, -1, -1, -1 } };
-            int n_ops = c->n_in + c->n_out + 2;
+            bool view = (cdr__op(c)->flags & CDR_OP_VIEW) != 0;            /* does nothing: no use of its operands */
+            int n_ops = view ? 0 : c->n_in + c->n_out + 1;
             for (int k = 0; k < n_ops; k++) {
-                cdr_val v = k < c->n_in + c->n_out ? p->operands[c->arg + (uint32_t)k] : k == n_ops - 2 ? c->pred : CDR_NONE;
+                cdr_val v = operand_or_pred(p, c, k);
                 if (v == CDR_NONE) continue;
                 bool writes = k >= c->n_in && k < c->n_in + c->n_out;
                 last_use *u = &use[cdr_value_root(b, p, v, NULL)];
@@ -115,11 +121,11 @@ static void add_waits(cdr_pass *pass, cdr_program *p)
             }
             known[c->stream].at[c->stream] = i;
             done[i] = known[c->stream];
-            for (int k = 0; k < c->n_in + c->n_out; k++) {
-                cdr_val v = p->operands[c->arg + (uint32_t)k];
+            for (int k = 0; k < n_ops; k++) {
+                cdr_val v = operand_or_pred(p, c, k);
                 if (v == CDR_NONE) continue;
                 last_use *u = &use[cdr_value_root(b, p, v, NULL)];
-                if (k < c->n_in) u->read[c->stream] = i;
+                if (k < c->n_in || k == c->n_in + c->n_out) u->read[c->stream] = i;
                 else {
                     u->write = i;
                     for (int s = 0; s < CDR_N_STREAMS; s++) u->read[s] = -1;

@@ -4,12 +4,14 @@
  * The schedule is unrolled; the slab is cut into atoms at every value's bounds. For each atom: who wrote it last, who
  * read it last on each stream, and whose bytes it holds. An access is legal where every earlier conflicting access
  * happens before it (joins at turn starts, vector clocks of the waits inside a turn), and a read finds its own value's
- * bytes. Collectives: every rank has the same sequence of (kind, communicator, bytes, dtype). */
+ * bytes, written in its own micro-batch. Bytes of RUN and STEP values belong to them throughout. Two operands of one call
+ * share bytes only where they are views of one value (in place). Collectives: every rank has the same sequence of (kind, communicator, bytes, dtype). */
 #include "compile/pass.h"
 #include <stdlib.h>
 
 typedef struct { int32_t turn, call; } stamp;              /* call -1: never */
-typedef struct { int64_t owner; stamp write, read[CDR_N_STREAMS]; } atom;
+/* owner: whose bytes; -1: nobody's. kept: for the whole program (RUN, STEP). user: owner at the last access of any kind. */
+typedef struct { int64_t owner, user; bool kept; stamp write, read[CDR_N_STREAMS]; } atom;
 
 typedef struct {
     const cdr_bundle *b; const cdr_program *p; cdr_err *err;
@@ -22,6 +24,9 @@ static int by_i64(const void *a, const void *b)
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
+
+/* A TURN value's bytes are those of one micro-batch, whichever copy it has. */
+static int64_t owner_key(cdr_val root, int inst_or_mb) { return (int64_t)(root + 1) * 32768 + inst_or_mb; }
 
 static void bounds(checker *k, cdr_pool *pool)
 {
@@ -40,7 +45,7 @@ static void bounds(checker *k, cdr_pool *pool)
     k->n_bounds = u;
     k->atoms = cdr_pool_alloc(pool, sizeof *k->atoms * (size_t)CDR_MAX(u, 1));
     for (int64_t i = 0; i < u; i++) {
-        k->atoms[i].owner = -1;
+        k->atoms[i].owner = k->atoms[i].user = -1;
         k->atoms[i].write.call = -1;
         for (int s = 0; s < CDR_N_STREAMS; s++) k->atoms[i].read[s].call = -1;
     }
@@ -57,6 +62,25 @@ static int64_t find_bound(const checker *k, int64_t at)
     return lo;
 }
 
+/* RUN and STEP values: each byte has one of them at most. */
+static cdr_status claim(checker *k)
+{
+    for (cdr_val v = 0; v < k->b->n_shared + k->p->n_vals; v++) {
+        const cdr_value *x = cdr_value_at(k->b, k->p, v);
+        for (int i = 0; x->scope != CDR_TURN && x->alias == CDR_NONE && x->offset >= 0 && i < x->n_inst; i++) {
+            int64_t lo = x->offset + i * x->stride, hi = lo + (int64_t)cdr_type_bytes(&x->t);
+            for (int64_t at = find_bound(k, lo); at < k->n_bounds && k->bound[at] < hi; at++) {
+                if (k->atoms[at].kept)
+                    CDR_FAIL_ID(k->err, CDR_EBUG, "verify", "program %s: %s has bytes of another value that lives as long", k->p->name,
+                                cdr_value_name(k->b, k->p, v));
+                k->atoms[at].owner = owner_key(v, i);
+                k->atoms[at].kept = true;
+            }
+        }
+    }
+    return CDR_OK;
+}
+
 static bool ordered(const checker *k, stamp s)
 {
     if (s.call < 0 || s.turn < k->turn || s.call == k->call) return true;       /* in place: the call itself */
@@ -71,7 +95,13 @@ static cdr_status fault(const checker *k, const char *what, cdr_val v, int32_t o
                 other >= 0 ? k->p->strings + k->p->calls[other].origin : "");
 }
 
-static int64_t owner_key(cdr_val root, int inst) { return (int64_t)(root + 1) * 4096 + inst; }
+
+/* Did the call itself use these bytes already, as another operand? */
+static bool touched_now(const checker *k, const atom *a)
+{
+    const stamp *r = &a->read[k->p->calls[k->call].stream];
+    return (a->write.turn == k->turn && a->write.call == k->call) || (r->turn == k->turn && r->call == k->call);
+}
 
 static cdr_status access(checker *k, cdr_val v, bool read, bool write, bool must_hold)
 {
@@ -80,11 +110,13 @@ static cdr_status access(checker *k, cdr_val v, bool read, bool write, bool must
     int inst = k->mb % x->n_inst, stream = k->p->calls[k->call].stream;
     int64_t lo = x->offset + inst * x->stride, hi = lo + (int64_t)cdr_type_bytes(&x->t);
     cdr_val root = cdr_value_root(k->b, k->p, v, NULL);
-    int64_t me = owner_key(root, inst);
     bool turn_scope = cdr_value_at(k->b, k->p, root)->scope == CDR_TURN;
+    int64_t me = owner_key(root, turn_scope ? k->mb : inst);
     for (int64_t i = find_bound(k, lo); i < k->n_bounds && k->bound[i] < hi; i++) {
         atom *a = &k->atoms[i];
-        if (read && must_hold && turn_scope && a->owner != me) return fault(k, "reads bytes that are not (any more) those of", v, a->write.call);
+        if (touched_now(k, a) && a->user != me) return fault(k, "has two operands on the same bytes, one of them", v, -1);
+        if ((write && a->kept && a->owner != me) || (!turn_scope && a->owner != me)) return fault(k, "finds bytes of another value at", v, a->write.call);
+        if (read && must_hold && a->owner != me) return fault(k, "reads bytes that are not (any more) those of", v, a->write.call);
         if (!ordered(k, a->write)) return fault(k, "is not ordered after the write of", v, a->write.call);
         for (int s = 0; write && s < CDR_N_STREAMS; s++)
             if (!ordered(k, a->read[s])) return fault(k, "writes while a read is not over:", v, a->read[s].call);
@@ -94,6 +126,7 @@ static cdr_status access(checker *k, cdr_val v, bool read, bool write, bool must
             a->write = (stamp){ k->turn, k->call };
             for (int s = 0; s < CDR_N_STREAMS; s++) a->read[s].call = -1;
         }
+        a->user = me;
     }
     return CDR_OK;
 }
@@ -103,13 +136,13 @@ static cdr_status check_call(checker *k)
     const cdr_call *c = &k->p->calls[k->call];
     for (int w = 0; w < c->n_wait; w++)
         if (k->p->waits[c->wait + (uint32_t)w] >= k->call) return fault(k, "waits for a later call; operand", k->p->operands[c->arg], -1);
+    if (cdr_ops[c->op]->flags & CDR_OP_VIEW) return CDR_OK;
     for (int i = 0; i < c->n_in; i++) {
         cdr_val v = k->p->operands[c->arg + (uint32_t)i];
         if (v != CDR_NONE) CDR_TRY(access(k, v, true, false, true));
     }
     if (c->pred != CDR_NONE) CDR_TRY(access(k, c->pred, true, false, true));
     if (c->work != CDR_NONE) CDR_TRY(access(k, c->work, false, true, false));
-    if (cdr_ops[c->op]->flags & CDR_OP_VIEW) return CDR_OK;
     for (int i = c->n_in; i < c->n_in + c->n_out; i++) {
         cdr_val v = k->p->operands[c->arg + (uint32_t)i];
         if (v == CDR_NONE) continue;
@@ -126,7 +159,7 @@ static cdr_status verify_program(const cdr_bundle *b, const cdr_program *p, cdr_
     bounds(&k, pool);
     cdr_turn *turns = cdr_pool_alloc(pool, sizeof *turns * (size_t)CDR_MAX(p->n_turns, 1));
     int n = cdr__distinct_turns(p, turns, CDR_MAX(p->n_turns, 1));
-    cdr_status st = CDR_OK;
+    cdr_status st = claim(&k);
     for (int t = 0; t < n && st == CDR_OK; t++) {
         const cdr_segment *s = &p->segs[turns[t].segment];
         k.turn = t;
