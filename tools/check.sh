@@ -1,5 +1,8 @@
 #!/bin/sh
-# All tests, then one closing line. Arguments: the build folder.
+# All tests, then one closing line `N passed, N failed, N skipped`. Arguments: the build folder.
+# A test is a program test_NAME of the build folder, or a script test/test_NAME.sh, which gets the build folder. A script
+# counts as one test, and so does a program that ends without saying how many it ran. Exit code 77: skipped, and the last
+# line says why.
 set -u
 cd "$(dirname "$0")/.."
 build=${1:-build}
@@ -9,44 +12,45 @@ start=$(date +%s)
 passed=0
 failed=0
 skipped=0
+report() { # name, exit code, passed, failed, seconds
+    passed=$((passed + $3))
+    failed=$((failed + $4))
+    if [ "$2" = 77 ]; then
+        skipped=$((skipped + 1))
+        echo "skip  $1: $(tail -n 1 "$log")"
+    elif [ "$4" = 0 ]; then
+        case "$1" in
+            *.sh) echo "ok    $1: $(tail -n 1 "$log"), $5 s" ;;
+            *) echo "ok    $1: $3 passed, $5 s" ;;
+        esac
+    else
+        echo "FAIL  $1: $3 passed, $4 failed, $5 s; exit code $2; output:"
+        tail -n 60 "$log" | sed 's/^/      /'
+    fi
+}
 for t in "$build"/test_*; do
     case "$t" in *.*) continue;; esac
     [ -x "$t" ] && [ -f "$t" ] || continue
-    name=$(basename "$t")
     t0=$(date +%s)
-    timeout 600 "$t" >"$log" 2>&1
+    timeout 900 "$t" >"$log" 2>&1
     rc=$?
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
     p=$(printf '%s' "$line" | sed -n 's/^\([0-9]*\) passed.*/\1/p')
     f=$(printf '%s' "$line" | sed -n 's/.* \([0-9]*\) failed.*/\1/p')
-    if [ "$rc" = 77 ]; then
-        skipped=$((skipped + 1))
-        echo "skip  $name: $(tail -n 1 "$log")"
-        continue
-    fi
-    if [ -z "$line" ] || { [ "$rc" != 0 ] && [ "${f:-0}" = 0 ]; }; then
-        p=${p:-0}
-        f=$((${f:-0} + 1))
-    fi
-    passed=$((passed + p))
-    failed=$((failed + f))
-    echo "$([ "$f" = 0 ] && echo ok || echo FAIL)    $name: $p passed, $f failed, $(($(date +%s) - t0)) s"
-    if [ "$f" != 0 ]; then
-        echo "      exit code $rc; output:"
-        tail -n 40 "$log" | sed 's/^/      /'
-    fi
+    # what crashed, or ran nothing, has failed
+    if [ "$rc" != 77 ] && { [ $((${p:-0} + ${f:-0})) = 0 ] || { [ "$rc" != 0 ] && [ "${f:-0}" = 0 ]; }; }; then f=$((${f:-0} + 1)); fi
+    [ "$rc" != 77 ] || p=0 f=0
+    report "$(basename "$t")" "$rc" "${p:-0}" "${f:-0}" "$(($(date +%s) - t0))"
 done
 for s in test/test_*.sh; do
     [ -f "$s" ] || continue
     t0=$(date +%s)
-    if timeout 900 sh "$s" "$build" >"$log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok    $(basename "$s"): $(tail -n 1 "$log"), $(($(date +%s) - t0)) s"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $(basename "$s"), $(($(date +%s) - t0)) s"
-        tail -n 40 "$log" | sed 's/^/      /'
-    fi
+    timeout 900 sh "$s" "$build" >"$log" 2>&1
+    rc=$?
+    p=0
+    f=0
+    case "$rc" in 0) p=1 ;; 77) ;; *) f=1 ;; esac
+    report "$(basename "$s")" "$rc" "$p" "$f" "$(($(date +%s) - t0))"
 done
 echo "time: $(($(date +%s) - start)) s"
 echo "$passed passed, $failed failed, $skipped skipped"

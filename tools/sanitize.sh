@@ -1,10 +1,33 @@
 #!/bin/sh
-# The tests under AddressSanitizer and UBSan, and the shared-memory transport under ThreadSanitizer.
-set -eu
+# All tests under AddressSanitizer, LeakSanitizer and UBSan (shorter: CADRE_QUICK), then the shared-memory transport under
+# ThreadSanitizer, with threads as ranks among other things. Closes with `N passed, N failed`.
+set -u
 cd "$(dirname "$0")/.."
-cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCADRE_SANITIZE=address,undefined >/dev/null
-ninja -C build-asan >/dev/null
-ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 CADRE_QUICK=1 tools/check.sh build-asan
-cmake -S . -B build-tsan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCADRE_SANITIZE=thread >/dev/null
-ninja -C build-tsan test_comm >/dev/null
-TSAN_OPTIONS=halt_on_error=1 build-tsan/test_comm
+CADRE_QUICK=1
+ASAN_OPTIONS=detect_leaks=1
+UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+TSAN_OPTIONS=halt_on_error=1
+OMP_WAIT_POLICY=passive
+export CADRE_QUICK ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS OMP_WAIT_POLICY
+build() { # folder, sanitizers, target
+    { cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCADRE_SANITIZE="$2" && ninja -C "$1" "$3"; } >"$1.log" 2>&1 && { rm -f "$1.log"; return 0; }
+    tail -n 40 "$1.log"
+    return 1
+}
+failed=0
+if ! build build-asan address,undefined all; then
+    echo "FAIL  the build with -fsanitize=address,undefined"
+    failed=1
+elif ! tools/check.sh build-asan; then
+    failed=1
+fi
+t0=$(date +%s)
+if build build-tsan thread test_comm && build-tsan/test_comm >build-tsan/test_comm.log 2>&1; then
+    echo "ok    test_comm with -fsanitize=thread, $(($(date +%s) - t0)) s with its build"
+else
+    echo "FAIL  test_comm with -fsanitize=thread"
+    tail -n 60 build-tsan/test_comm.log 2>/dev/null
+    failed=$((failed + 1))
+fi
+echo "$((2 - failed)) passed, $failed failed"
+[ "$failed" = 0 ]
