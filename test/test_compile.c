@@ -5,6 +5,7 @@
 #include "ops/add/add.h"
 #include "ops/copy/copy.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gather/gather.h"
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
 #include "ops/rmsnorm/rmsnorm.h"
@@ -413,12 +414,103 @@ static void verify_sees_two_micro_batches_in_one_copy(void)
     cdr_pool_free(pool);
 }
 
+/* ---- layouts: what a unit may hold ---- */
+enum { ODD_BIG = CDR_GATHER_MAX + 1, ODD_SMALL = 30, ODD_WIDE = 1366, ODD_LONG = 10923, ODD_FEW = 6, ODD_D = 64 };
+
+/* Two units hold more tensors than a collective takes; `few` has fewer rows than 8 ranks, whose shares are uneven;
+ * `table` is read by the first and by the last unit; three parameters are added before they are used. */
+static cdr_status declare_odd(const void *model, cdr_graph *g, cdr_err *err)
+{
+    char name[32];
+    (void)model;
+    declare(g, 0, TINY_VOCAB, ODD_D, "table");
+    for (int i = 0; i < ODD_SMALL; i++) {
+        snprintf(name, sizeof name, "gain%d", i);
+        declare(g, 1, ODD_D, 0, name);
+    }
+    for (int i = 0; i < ODD_BIG; i++) {
+        snprintf(name, sizeof name, "big%d", i);
+        declare(g, 2, TINY_T, ODD_WIDE, name);
+    }
+    declare(g, 2, ODD_D, ODD_WIDE, "narrow");
+    declare(g, 3, TINY_T, ODD_LONG, "long");
+    declare(g, 3, ODD_FEW, ODD_LONG, "few");
+    declare(g, 3, ODD_D, ODD_FEW, "many");
+    declare(g, 3, ODD_D, ODD_FEW, "more");
+    declare(g, 3, ODD_D, ODD_FEW, "most");
+    return g->failed ? err->status : CDR_OK;
+}
+
+FORWARD(odd)
+{
+    (void)model;
+    cdr_val h = embed(g, io, "table"), sum = CDR_NONE;
+    cdr_graph_enter(g, 0, "layers.0");
+    for (int i = 0; i < ODD_SMALL; i++) h = cdr_rmsnorm(g, h, cdr_graph_param(g, "gain%d", i), 1e-5f);
+    cdr_graph_enter(g, 1, "layers.1");
+    for (int i = 0; i < ODD_BIG; i++) {
+        cdr_val row = cdr_embedding(g, io->pos_T, cdr_graph_param(g, "big%d", i), CDR_NONE, CDR_NONE);
+        sum = i == 0 ? row : cdr_add(g, sum, row);
+    }
+    h = cdr_add(g, h, cdr_linear(g, sum, cdr_graph_param(g, "narrow")));
+    cdr_graph_enter(g, 2, "layers.2");
+    cdr_val w = cdr_add(g, cdr_add(g, cdr_graph_param(g, "many"), cdr_graph_param(g, "more")), cdr_graph_param(g, "most"));
+    cdr_val rows = cdr_embedding(g, io->pos_T, cdr_graph_param(g, "long"), CDR_NONE, CDR_NONE);
+    h = cdr_add(g, h, cdr_linear(g, cdr_linear(g, rows, cdr_graph_param(g, "few")), w));
+    cdr_graph_enter(g, -1, "%s", "");
+    return head(g, io, h, "table", err);
+}
+
+static void odd_units_have_the_same_bits_on_every_layout(void)
+{
+    static const cdr_builder builder = { NULL, declare_odd, odd };
+    static const struct { int replicate, shard, prefetch, policy; } layout[] = {
+        { 1, 8, 1, CDR_POLICY_KEEP }, { 2, 4, 0, CDR_POLICY_RECOMPUTE }, { 1, 2, 2, CDR_POLICY_KEEP }, { 1, 1, 1, CDR_POLICY_RECOMPUTE },
+        { 4, 2, 3, CDR_POLICY_KEEP } };
+    tiny_result *ref = tiny_shared(), *got = tiny_shared();
+    tiny_run c = tiny_default();
+    c.builder = &builder;
+    T_CHECK(tiny_go(&c, ref) == 0);
+    T_CHECK(ref->n_weights > 7000000);
+    for (int s = 0; s < TINY_STEPS; s++) T_CHECK(isfinite(ref->loss[s]) && ref->norm[s] > 0 && ref->ok[s] == 1);
+    for (int i = 0; i < (t_quick() ? 2 : CDR_COUNT(layout)); i++) {
+        c.replicate = layout[i].replicate;
+        c.shard = layout[i].shard;
+        c.n_micro = 8 / (c.replicate * c.shard);
+        c.prefetch = layout[i].prefetch;
+        c.policy = layout[i].policy;
+        c.poison = true;
+        c.random_order = i % 2 ? 77 : 0;
+        T_CHECK(tiny_go(&c, got) == 0);
+        T_CHECK(tiny_equal(ref, got));
+    }
+    munmap(ref, sizeof *ref);
+    munmap(got, sizeof *got);
+}
+
+static void micro_batches_have_a_limit(void)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_err err = { CDR_OK, "", "" };
+    cdr_builder m = { NULL, declare_small, adds_in_a_row };
+    cdr_compile_opts o = small_opts(CDR_F32);
+    cdr_bundle b;
+    o.n_micro = 16384;
+    T_CHECK(cdr_compile(&o, &m, pool, &b, &err) == CDR_OK);
+    o.n_micro = 32768;
+    T_CHECK(cdr_compile(&o, &m, pool, &b, &err) == CDR_EUSER);
+    T_HAS(err.text, "32768 micro-batches a rank, at most 16384");
+    cdr_pool_free(pool);
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
     T_RUN(gradients_agree_with_differences);
     T_RUN(sums_are_rounded_once);
     T_RUN(what_has_no_gradient_is_refused);
+    T_RUN(micro_batches_have_a_limit);
+    T_RUN(odd_units_have_the_same_bits_on_every_layout);
     T_RUN(verify_sees_bytes_that_are_taken);
     T_RUN(verify_sees_operands_of_one_call_overlap);
     T_RUN(verify_sees_two_micro_batches_in_one_copy);

@@ -13,6 +13,8 @@ static const struct { const char *name; cdr_status (*run)(cdr_pass *p); } passes
     { "place", cdr__place },                   /* offsets */
 };
 
+enum { MAX_MICRO = 16384 };           /* a turn's micro-batch is 16 bits wide */
+
 cdr_compile_opts cdr_compile_defaults(void)
 {
     cdr_compile_opts o = { .T = 1024, .n_micro = 1, .compute = CDR_F32, .params = CDR_F32, .prefetch = 1, .order = CDR_ORDER_TREE,
@@ -27,14 +29,16 @@ static cdr_status check_opts(const cdr_compile_opts *o, cdr_err *err)
     if (o->n_micro < 1 || (o->n_micro & (o->n_micro - 1)) != 0)
         CDR_FAIL_ID(err, CDR_EUSER, "recipe.micro-batches", "train.global_batch_tokens: %d micro-batches a rank; a step is a power of two of "
                     "logical shards. Change train.global_batch_tokens or the number of ranks", o->n_micro);
+    if (o->n_micro > MAX_MICRO)
+        CDR_FAIL_ID(err, CDR_EUSER, "recipe.micro-batches", "train.global_batch_tokens: %d micro-batches a rank, at most %d. Raise train.micro_batch_tokens, "
+                    "lower train.global_batch_tokens, or take more ranks", o->n_micro, MAX_MICRO);
     if (o->mesh.size[CDR_AXIS_CONTEXT] != 1) CDR_FAIL(err, CDR_EUSER, "parallel.context: context parallelism is not in this version. Use 1");
     int n = o->mesh.size[CDR_AXIS_REPLICATE] * o->mesh.size[CDR_AXIS_SHARD];
     if (n != o->mesh.world)
         CDR_FAIL(err, CDR_EUSER, "parallel: replicate %d x shard %d is not the number of ranks, %d", o->mesh.size[CDR_AXIS_REPLICATE],
                  o->mesh.size[CDR_AXIS_SHARD], o->mesh.world);
-    if (o->order == CDR_ORDER_TREE && (n & (n - 1)) != 0)
-        CDR_FAIL_ID(err, CDR_EUSER, "parallel.power-of-two", "parallel: %d ranks; with train.reduce=tree the widths are powers of two. "
-                    "Use a power of two, or train.reduce=free", n);
+    if ((n & (n - 1)) != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "parallel.power-of-two", "parallel: %d ranks; widths are powers of two, since logical shards are merged in a binary tree", n);
     return CDR_OK;
 }
 

@@ -21,9 +21,9 @@ static void split_params(cdr_pass *p)
     }
 }
 
-/* order of first use: unit -> rank in that order; first[r]: position in the list */
-typedef struct { int16_t unit; int64_t first; } unit_use;
+typedef struct { int16_t unit; int64_t first; } unit_use;      /* first: position in the list of the unit's first use */
 
+/* The units in the order of their first use; their number, MAX_UNITS + 1 where there are more. */
 static int unit_uses(cdr_pass *p, const cdr_graph *g, const cdr_list *l, unit_use *use)
 {
     int n = 0;
@@ -35,7 +35,8 @@ static int unit_uses(cdr_pass *p, const cdr_graph *g, const cdr_list *l, unit_us
             int16_t unit = p->b->params[p->b->shared[v].param].unit;
             bool seen = false;
             for (int u = 0; u < n; u++) seen = seen || use[u].unit == unit;
-            if (!seen && n < MAX_UNITS) use[n++] = (unit_use){ unit, i };
+            if (!seen && n == MAX_UNITS) return n + 1;
+            if (!seen) use[n++] = (unit_use){ unit, i };
         }
     }
     return n;
@@ -81,6 +82,7 @@ static cdr_status shard_list(cdr_pass *p, cdr_graph *g)
     cdr_list *l = cdr__list(g, CDR_L_MICRO);
     unit_use *use = cdr_pool_alloc(p->pool, sizeof *use * MAX_UNITS);
     int n_units = unit_uses(p, g, l, use);
+    if (n_units > MAX_UNITS) return cdr_graph_fail(g, CDR_EINVAL, "shard: more than %d gather units", MAX_UNITS);
     cdr_list old = *l;
     *l = (cdr_list){ .name = old.name };
     g->cur = (int)(l - g->lists);
@@ -89,8 +91,7 @@ static cdr_status shard_list(cdr_pass *p, cdr_graph *g)
         /* unit r is fetched where unit r - prefetch is first used */
         while (next < n_units) {
             int at = CDR_MAX(0, next - p->o->prefetch);
-            if (i < use[at].first && !(next == 0)) break;
-            if (next == 0 && i < use[0].first) break;
+            if (i < use[at].first) break;
             cdr_graph_enter(g, -1, "unit%d", use[next].unit);
             CDR_TRY(fetch_unit(p, g, &old, use[next].unit));
             cdr_graph_enter(g, -1, "%s", "");

@@ -2,7 +2,8 @@
  *
  * A device whose slab the host sees (the CPU) runs calls as it walks, in list order, which every stream order allows;
  * the test executor picks a random legal order instead. Another device gets the calls on its streams, with events for
- * the waits and a join of all streams at the start of each turn: no host wait inside a step. */
+ * the waits and a join of all streams at the start of each turn: no host wait inside a step. The host waits at the end
+ * of a run, where a fault of the device becomes an error of the step. */
 #include "run/exec.h"
 #include <math.h>
 #include <stdlib.h>
@@ -174,10 +175,12 @@ static cdr_status run_call(cdr_exec *x, cdr_prog_id q, int32_t i, int mb, cdr_er
     here->op = cdr_ops[c->op]->name;
     here->origin = p->strings + c->origin;
     if ((cdr_ops[c->op]->flags & CDR_OP_COLLECTIVE) && x->o.world) cdr_comm_note(x->o.world, x->step, c->layer, here->origin);
-    for (int w = 0; w < c->n_wait && !host; w++) CDR_TRY(x->d->ops->wait(x->d, c->stream, r->event[p->waits[c->wait + (uint32_t)w]]));
+    cdr_status st = CDR_OK;
+    for (int w = 0; w < c->n_wait && !host && st == CDR_OK; w++) st = x->d->ops->wait(x->d, c->stream, r->event[p->waits[c->wait + (uint32_t)w]]);
     if (x->o.trace) fprintf(stderr, "%s %d %s %s mb %d\n", p->name, i, here->origin, here->op, mb);
     int64_t t0 = x->profile ? cdr_now_ns() : 0;
-    cdr_status st = r->run[i](&a);
+    if (st == CDR_OK) st = r->run[i](&a);
+    if (st == CDR_OK && !host && r->event[i] >= 0) st = x->d->ops->record(x->d, c->stream, r->event[i]);
     if (x->o.sync && st == CDR_OK) st = x->d->ops->sync(x->d, err);
     if (x->profile) {
         if (!host) x->d->ops->sync(x->d, err);
@@ -189,7 +192,6 @@ static cdr_status run_call(cdr_exec *x, cdr_prog_id q, int32_t i, int mb, cdr_er
         return st;
     }
     if (st != CDR_OK) CDR_FAIL_ID(err, st, "device.call", "step %lld: %s (%s) failed", (long long)x->step, p->strings + c->origin, cdr_ops[c->op]->name);
-    if (!host && r->event[i] >= 0) CDR_TRY(x->d->ops->record(x->d, c->stream, r->event[i]));
     if (x->o.check_finite && x->bad.mb < 0) first_nonfinite(x, q, i, mb);
     return CDR_OK;
 }
@@ -266,17 +268,7 @@ cdr_status cdr_exec_run(cdr_exec *x, cdr_prog_id q, cdr_err *err)
     cdr_status st = CDR_OK;
     for (int32_t t = 0; t < p->n_turns && st == CDR_OK; t++) st = run_turn(x, q, p->turns[t].segment, p->turns[t].mb, err);
     cdr_alloc_freeze(false);
-    return st;
-}
-
-cdr_status cdr_exec_segment(cdr_exec *x, cdr_prog_id q, const char *segment, int mb, cdr_err *err)
-{
-    const cdr_program *p = &x->b->progs[q];
-    for (int s = 0; s < p->n_segs; s++)
-        if (strcmp(p->segs[s].name, segment) == 0) return run_turn(x, q, s, mb, err);
-    bool segment_is_known = false;
-    CDR_CHECK(segment_is_known);
-    return CDR_EBUG;
+    return st == CDR_OK && !x->d->host_sees ? x->d->ops->sync(x->d, err) : st;
 }
 
 /* ---- values by name ---- */
@@ -290,41 +282,38 @@ static cdr_val find(const cdr_exec *x, cdr_prog_id q, const char *name)
     return CDR_NONE;
 }
 
-static void move(cdr_exec *x, int stream, void *dst, const void *src, size_t bytes, bool wait)
+/* Between runs the device is idle, so any stream will do. */
+static void move(cdr_exec *x, void *dst, const void *src, size_t bytes)
 {
-    CDR_CHECK(x->d->ops->copy(x->d, stream, dst, src, bytes) == CDR_OK);
+    CDR_CHECK(x->d->ops->copy(x->d, CDR_S_COMPUTE, dst, src, bytes) == CDR_OK);
     cdr_err e = { CDR_OK, "", "" };
-    if (!x->d->host_sees && wait) CDR_CHECK(x->d->ops->sync(x->d, &e) == CDR_OK);
+    if (!x->d->host_sees) CDR_CHECK(x->d->ops->sync(x->d, &e) == CDR_OK);
 }
 
 void cdr_exec_put(cdr_exec *x, cdr_prog_id q, const char *name, int inst, const void *src, size_t bytes)
 {
     cdr_val v = find(x, q, name);
     CDR_CHECK(bytes <= elem_bytes(cdr_value_at(x->b, &x->b->progs[q], v)));
-    move(x, CDR_S_COMPUTE, address(x, &x->b->progs[q], v, inst), src, bytes, true);
+    move(x, address(x, &x->b->progs[q], v, inst), src, bytes);
 }
 
 void cdr_exec_get(cdr_exec *x, cdr_prog_id q, const char *name, int inst, void *dst, size_t bytes)
 {
     cdr_val v = find(x, q, name);
     CDR_CHECK(bytes <= elem_bytes(cdr_value_at(x->b, &x->b->progs[q], v)));
-    cdr_err e = { CDR_OK, "", "" };
-    if (!x->d->host_sees) CDR_CHECK(x->d->ops->sync(x->d, &e) == CDR_OK);
-    move(x, CDR_S_COMPUTE, dst, address(x, &x->b->progs[q], v, inst), bytes, true);
+    move(x, dst, address(x, &x->b->progs[q], v, inst), bytes);
 }
 
 void cdr_exec_put_run(cdr_exec *x, cdr_val v, const void *src, size_t bytes)
 {
     CDR_CHECK(v >= 0 && v < x->b->n_shared && bytes <= elem_bytes(&x->b->shared[v]));
-    move(x, CDR_S_COMPUTE, x->slab + x->b->shared[v].offset, src, bytes, true);
+    move(x, x->slab + x->b->shared[v].offset, src, bytes);
 }
 
 void cdr_exec_get_run(cdr_exec *x, cdr_val v, void *dst, size_t bytes)
 {
     CDR_CHECK(v >= 0 && v < x->b->n_shared && bytes <= elem_bytes(&x->b->shared[v]));
-    cdr_err e = { CDR_OK, "", "" };
-    if (!x->d->host_sees) CDR_CHECK(x->d->ops->sync(x->d, &e) == CDR_OK);
-    move(x, CDR_S_COMPUTE, dst, x->slab + x->b->shared[v].offset, bytes, true);
+    move(x, dst, x->slab + x->b->shared[v].offset, bytes);
 }
 
 int cdr_exec_profile_rows(cdr_exec *x, cdr_profile_row *rows, int max)

@@ -24,13 +24,13 @@ typedef struct {
     uint64_t random_order;       /* not 0: the test executor; a random legal order over streams, keyed by this */
     bool check_finite;           /* after every call: the first non-finite output is recorded (probe) */
     bool sync, trace;            /* diagnostics: wait for the device after every call; print every call to stderr */
-    bool poison;                 /* TURN memory is filled with NaN before each turn's first write (diagnostic, tests) */
+    bool poison;                 /* TURN memory is filled with NaN before each run of a program (diagnostic, tests) */
 } cdr_exec_opts;
 cdr_status cdr_exec_open(const cdr_exec_opts *o, cdr_exec **x, cdr_err *err);
 void cdr_exec_close(cdr_exec *x);
+/* All turns of the schedule; the device is idle afterwards. */
 cdr_status cdr_exec_run(cdr_exec *x, cdr_prog_id prog, cdr_err *err);
-cdr_status cdr_exec_segment(cdr_exec *x, cdr_prog_id prog, const char *segment, int mb, cdr_err *err);
-/* Values by name, copy inst; waits for the device where it must. Unknown names are a broken invariant. */
+/* Values by name, copy inst, between runs. Unknown names are a broken invariant. */
 void cdr_exec_put(cdr_exec *x, cdr_prog_id prog, const char *name, int inst, const void *src, size_t bytes);
 void cdr_exec_get(cdr_exec *x, cdr_prog_id prog, const char *name, int inst, void *dst, size_t bytes);
 /* RUN values by id (parameters): dense bytes of this rank's part. */
