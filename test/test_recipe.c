@@ -153,7 +153,7 @@ static void values_out_of_range(void)
     refused(BASE "train: {steps: -1}\n", "config.out-of-range", "train.steps is -1; its range is at least 0");
     refused(BASE "train: {steps: 1k}\n", "config.bad-value", "train.steps is \"1k\", expected an integer or none");
     refused(BASE "train: {steps: 1.5}\n", "config.bad-value", "1.5");
-    refused(BASE "optimizer: {learning_rate: 0}\n", "config.out-of-range", "range is above 0 to 1000");
+    refused(BASE "optimizer: {learning_rate: 0}\n", "config.out-of-range", "range is more than 0");
     refused(BASE "optimizer: {learning_rate: nan}\n", "config.bad-value", "nan");
     refused(BASE "optimizer: {beta2: 1}\n", "config.out-of-range", "beta2 is 1");
     refused(BASE "data: {eval_fraction: 0.6}\n", "yaml.duplicate-key", "data");

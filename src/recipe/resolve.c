@@ -93,6 +93,9 @@ static cdr_status check_held_out(const cdr_recipe *r, cdr_err *err)
     if (r->eval.every.steps > 0 && r->data.eval.none && r->data.eval_fraction == 0)
         CDR_FAIL_ID(err, CDR_EUSER, "config.no-held-out", "%s: eval.every is %lld, but there is no held-out data. Set data.eval_fraction or data.eval",
                     at(r, "eval.every"), (long long)r->eval.every.steps);
+    if (r->eval.at_start && r->data.eval.none && r->data.eval_fraction == 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.no-held-out", "%s: eval.at_start is true, but there is no held-out data. Set data.eval_fraction or data.eval",
+                    at(r, "eval.at_start"));
     if (r->generate.every.steps > 0 && r->generate.prompts.n == 0)
         CDR_FAIL_ID(err, CDR_EUSER, "config.no-prompts", "%s: generate.every is %lld, but generate.prompts is empty. Add a prompt",
                     at(r, "generate.every"), (long long)r->generate.every.steps);
@@ -229,7 +232,10 @@ cdr_status cdr_recipe_compare(const cdr_recipe *now, const cdr_recipe *old, cons
     int64_t cap = 0, count = 0;
     *d = (cdr_recipe_diff){ .bit_equal = true };
     CDR_TRY(check_allowed(s, now->pool, err));
-    for (int i = 0; i < n; i++) {
+    /* What the recipe says before what follows from it, so that the message names what was changed (sequence_length, not max_docs). */
+    for (int turn = 0; turn < 2 * n; turn++) {
+        int i = turn % n;
+        if ((now->origin[i].from == CDR_FROM_DERIVED) != (turn >= n)) continue;
         char *a = cdr_recipe_value(old, i, now->pool), *b = cdr_recipe_value(now, i, now->pool);
         if (strcmp(a, b) == 0) continue;
         bool allowed = false;
