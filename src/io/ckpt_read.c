@@ -50,7 +50,9 @@ static cdr_status resolve(cdr_pool *pool, const char *path, const char **dir, cd
         CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.partial", "%s: %s", path,
                     cdr_is_dir(trimmed) ? "has no manifest.json, so it is no complete checkpoint" : "no such checkpoint");
     int count = cdr_ckpt_list(trimmed, NULL, 0);
-    if (count == 0) CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.none", "%s: holds no complete checkpoint", path);
+    if (count == 0)
+        CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.none", "%s: %s. Name a run directory, or one checkpoint of it", path,
+                    cdr_exists(trimmed) ? "holds no complete checkpoint" : "not there");
     int64_t *steps = cdr_pool_alloc(pool, (size_t)count * sizeof *steps);
     count = CDR_MIN(cdr_ckpt_list(trimmed, steps, count), count);
     char newest[PATH_BYTES];
