@@ -69,6 +69,7 @@ bool cdr_comm_first_error(const cdr_err *err);
  * log_dir: files rank-N.log for ranks 1.. (NULL: their output goes to /dev/null, errors to stderr). bind: "core" or "none".
  * Parent, CDR_OK: err holds the job's error line where no rank has printed one on stderr, else it is left alone. */
 cdr_status cdr_shm_launch(int n, const char *bind, const char *log_dir, int *rank, int *exit_code, cdr_err *err);
+cdr_status cdr_shm_launch_check(int n, const char *bind, cdr_err *err);        /* would it be refused? */
 
 #ifdef __cplusplus
 }

@@ -74,7 +74,7 @@ static bool open_outputs(const char *log_dir, int r)
     if (in > 2) close(in);
     if (r == 0) return true;
     snprintf(path, sizeof path, "%s/rank-%d.log", log_dir ? log_dir : "", r);
-    out = open(log_dir ? path : "/dev/null", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    out = open(log_dir ? path : "/dev/null", O_WRONLY | O_CREAT | O_APPEND, 0666);     /* a job in the same folder may be writing it */
     if (out < 0) return false;
     dup2(out, 1);
     if (log_dir) dup2(out, 2);
@@ -216,14 +216,21 @@ static int count_threads(void)
 #endif
 }
 
-static cdr_status check_asked(int n, const char *bind, const char *log_dir, cdr_err *err)
+cdr_status cdr_shm_launch_check(int n, const char *bind, cdr_err *err)
 {
     int threads = count_threads();
+    if (!bind) bind = "none";
     if (n < 1 || n > CDR_SHM_MAX_RANKS) CDR_FAIL_ID(err, CDR_EUSAGE, "launch.ranks", "launch: -n %d; there can be 1 to %d ranks", n, CDR_SHM_MAX_RANKS);
     if (strcmp(bind, "core") != 0 && strcmp(bind, "none") != 0) CDR_FAIL_ID(err, CDR_EUSAGE, "launch.bind", "launch: --bind %s; there are core and none", bind);
     if (getenv("CADRE_SHM")) CDR_FAIL_ID(err, CDR_EUSAGE, "launch.nested", "launch: this is a rank of another launch already");
     if (threads > 1) CDR_FAIL_ID(err, CDR_EBUG, "launch.threads", "launch: the process has %d threads already; ranks are forked before any OpenMP region", threads);
+    return CDR_OK;
+}
+
+static cdr_status prepare(int n, const char *bind, const char *log_dir, cdr_err *err)
+{
     struct rlimit files;
+    CDR_TRY(cdr_shm_launch_check(n, bind, err));
     if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < (rlim_t)n + 64) {
         files.rlim_cur = CDR_MIN(files.rlim_max, (rlim_t)n + 64);
         setrlimit(RLIMIT_NOFILE, &files);
@@ -238,7 +245,7 @@ cdr_status cdr_shm_launch(int n, const char *bind, const char *log_dir, int *ran
     sigset_t set;
     *rank = -1;
     *exit_code = 0;
-    CDR_TRY(check_asked(n, plan.bind, log_dir, err));
+    CDR_TRY(prepare(n, plan.bind, log_dir, err));
     CDR_TRY(cdr__shm_create(n, &v, err));
     CPU_ZERO(&plan.allowed);
     if (sched_getaffinity(0, sizeof plan.allowed, &plan.allowed) || !CPU_COUNT(&plan.allowed)) CPU_SET(0, &plan.allowed);
