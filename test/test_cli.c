@@ -4,6 +4,8 @@
 #include "base/base.h"
 #include "recipe/recipe.h"
 #include "test.h"
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,6 +119,141 @@ static void one_json_document(void)
     T_NEAR(run("--json"), 2, 0);
 }
 
+static void json_wherever_it_stands(void)
+{
+    static const char *const bad[] = { "trian --json", "plan --nope --json", "eval --json", "chat --json", "--json", "version x --json", "train nosuch --dry-run --json" };
+    for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i++) {
+        int code = run(bad[i]);
+        const cdr_json *root = document();
+        T_CHECK(!cdr_json_bool(cdr_json_get(root, "ok"), true));
+        T_NEAR(cdr_json_int(cdr_json_get(cdr_json_get(root, "error"), "exit_code"), 0), code, 0);
+    }
+    T_NEAR(run("train tiny-test --dry-run --json --set data.train=nosuch"), 0, 0);
+    T_CHECK(cdr_json_type(cdr_json_get(cdr_json_get(document(), "result"), "fits")) == CDR_JSON_BOOL);
+}
+
+/* ---- runs: a recipe and its text in `dir` ----------------------------------------------------------------------------------- */
+
+static const char *recipe(void)
+{
+    static const char yaml[] = "name: use\nmodel: {path: tiny-test}\ndata: {train: %s/t.txt, eval_fraction: 0.1, tokenizer: byte}\n"
+                               "train: {steps: 3, sequence_length: 64, micro_batch_tokens: 64, global_batch_tokens: 128}\n"
+                               "precision: {compute: f32, params: f32}\ncheckpoint: {every: 1}\n";
+    static char text[2000];
+    char *path = cdr_pool_printf(pool, "%s/use.yaml", dir), *filled = cdr_pool_printf(pool, yaml, dir);
+    for (int i = 0; i < (int)sizeof text; i++) text[i] = "the cat sees the dog.\n"[i % 22];
+    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/t.txt", dir), text, sizeof text, &err) == CDR_OK);
+    T_CHECK(cdr_file_write(path, filled, strlen(filled), &err) == CDR_OK);
+    return path;
+}
+
+/* Every line of stdout is a record; the last one's type. */
+static const char *last_record(const cdr_json **last)
+{
+    const char *type = "";
+    *last = NULL;
+    for (const char *p = out; *p;) {
+        size_t n = strcspn(p, "\n");
+        err = (cdr_err){ 0 };
+        if (cdr_json_parse(pool, p, n, "record", last, &err) != CDR_OK) T_STR(err.text, out);
+        type = cdr_json_str(cdr_json_get(*last, "type"), "");
+        p += n + (p[n] == '\n');
+    }
+    return type;
+}
+
+static void streams_are_records_to_the_end(void)
+{
+    const char *r = recipe();
+    const cdr_json *last;
+    static const char *const bad[] = { "train nosuch --json", "train --nope --json", "launch -n 2 train nosuch --json", "launch --json -n 2 train nosuch",
+                                       "launch -n 0 train x --json", "launch -n 5000 train x --json", "train tiny-test --json --out /dev/null" };
+    for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i++) {
+        int code = run(bad[i]);
+        T_CHECK(code == 1 || code == 2);
+        T_STR(last_record(&last), "error");
+        T_NEAR(cdr_json_int(cdr_json_get(last, "exit_code"), 0), code, 0);
+    }
+    static const char *const good[] = { "launch -n 2 train %s --out %s/json --json", "launch --json -n 2 train %s --out %s/json", "train %s --out %s/json --json" };
+    for (int i = 0; i < (int)(sizeof good / sizeof *good); i++) {          /* the second and third find a finished run */
+        T_NEAR(run(cdr_pool_printf(pool, good[i], r, dir)), 0, 0);
+        T_STR(last_record(&last), "end");
+        T_STR(cdr_json_str(cdr_json_get(last, "status"), ""), "done");
+        T_NEAR(cdr_json_int(cdr_json_get(last, "step"), 0), 3, 0);
+    }
+    T_NEAR(run(cdr_pool_printf(pool, "launch -n 2 eval %s/json --json", dir)), 0, 0);
+    T_CHECK(cdr_json_bool(cdr_json_get(document(), "ok"), false));
+    T_NEAR(run(cdr_pool_printf(pool, "launch -n 2 train %s --out %s/json -q", r, dir)), 0, 0);
+    T_STR(out, "");
+}
+
+static void a_non_finite_step_is_named(void)
+{
+    const char *r = recipe(), *flags = "-q --steps 9 --set optimizer.learning_rate=1e30 --set schedule.warmup_steps=0";
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        T_NEAR(run(cdr_pool_printf(pool, "launch -n %d train %s --out %s/nan%d %s", ranks, r, dir, ranks, flags)), 4, 0);
+        T_HAS(errors, "error: step 2: gradient norm is NaN; first non-finite value in ");
+        T_HAS(errors, "backward, rank 0, row ");
+        T_HAS(errors, "Checkpoint step 1 is intact; try a lower optimizer.learning_rate or train.on_nonfinite=skip [train.nonfinite]\n");
+    }
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/nan3 %s --set train.on_nonfinite=skip --set checkpoint.every=none", r, dir, flags)), 4, 0);
+    T_HAS(errors, "error: step 5: ");
+    T_HAS(errors, "3 steps in a row were skipped. No checkpoint was written yet; try a lower optimizer.learning_rate [train.nonfinite]\n");
+}
+
+static void a_resume_says_what_was_changed(void)
+{
+    const char *r = recipe(), *base = cdr_pool_printf(pool, "train %s --out %s/resume -q", r, dir);
+    T_NEAR(run(base), 0, 0);
+    T_NEAR(run(cdr_pool_printf(pool, "%s --steps 4 --set train.sequence_length=128 --set train.micro_batch_tokens=128", base)), 1, 0);
+    T_HAS(errors, "error: --set train.sequence_length: is 128, was 64 in ");          /* not data.max_docs, which follows from it */
+    T_NEAR(run(cdr_pool_printf(pool, "%s --steps 4 --seed 5", base)), 1, 0);
+    T_HAS(errors, "or --allow-change seed [resume.fixed-key]");
+    T_NEAR(run(cdr_pool_printf(pool, "%s --steps 4 --seed 5 --allow-change seed", base)), 0, 0);      /* another order of the data */
+    T_NEAR(run(cdr_pool_printf(pool, "eval %s/nosuch", dir)), 3, 0);
+    T_HAS(errors, "not there. Name a run directory");
+}
+
+static void a_directory_in_use_is_left_alone(void)
+{
+    const char *r = recipe(), *lock = cdr_pool_printf(pool, "%s/used/.lock", dir), *failure = cdr_pool_printf(pool, "%s/used/failure.json", dir);
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/used -q", r, dir)), 0, 0);
+    int fd = open(lock, O_RDWR | O_CLOEXEC);
+    T_CHECK(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0);
+    for (int i = 0; i < 8; i++) {            /* whichever of two ranks speaks first, it says why */
+        T_NEAR(run(cdr_pool_printf(pool, "launch -n %d train %s --out %s/used -q", 1 + (i > 0), r, dir)), 1, 0);
+        T_HAS(errors, "is in use by another run. Wait for it, or take another --out [run.locked]");
+    }
+    T_CHECK(access(failure, F_OK) != 0);
+    close(fd);
+}
+
+static void control_files(void)
+{
+    const char *r = recipe(), *run_dir = cdr_pool_printf(pool, "%s/files", dir);
+    char *text;
+    size_t n;
+    T_CHECK(cdr_make_dirs(run_dir, &err) == CDR_OK && cdr_file_write(cdr_pool_printf(pool, "%s/stop", run_dir), "", 0, &err) == CDR_OK);
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s", r, run_dir)), 143, 0);
+    T_HAS(errors, "error: stop: saved step 1. Start again to continue [train.signal]\n");
+    T_CHECK(cdr_file_read(cdr_pool_printf(pool, "%s/events.jsonl", run_dir), 1 << 20, &text, &n, &err) == CDR_OK);
+    T_HAS(text, "\"name\":\"file\",\"action\":\"save_exit\"");
+    T_HAS(text, "\"reason\":\"file\"");
+    cdr_free(text);
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s -q", r, run_dir)), 0, 0);
+}
+
+static void generation_stops(void)
+{
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/gen -q --steps 40 --set optimizer.learning_rate=1e-2", recipe(), dir)), 0, 0);
+    T_NEAR(run(cdr_pool_printf(pool, "generate %s/gen -q --prompt 'the c' --temperature 0 --max-new-tokens 12", dir)), 0, 0);
+    T_CHECK(strlen(out) > 12);
+    char stop = out[8];                       /* the fourth new character, or an earlier one like it */
+    size_t want = (size_t)(strchr(out + 5, stop) - out);
+    T_NEAR(run(cdr_pool_printf(pool, "generate %s/gen -q --prompt 'the c' --temperature 0 --max-new-tokens 12 --set 'generate.stop=[\"%c\"]'", dir, stop)), 0, 0);
+    T_NEAR(strlen(out), want + 1, 0);
+}
+
 static void show_prints_origins(void)
 {
     T_NEAR(run("config show tiny-dense --steps 7 --set optimizer.lr=1e-3"), 0, 0);
@@ -198,6 +335,13 @@ int main(int argc, char **argv)
     T_RUN(reserved_commands_say_so);
     T_RUN(user_errors_exit_1_and_keep_their_id);
     T_RUN(one_json_document);
+    T_RUN(json_wherever_it_stands);
+    T_RUN(streams_are_records_to_the_end);
+    T_RUN(a_non_finite_step_is_named);
+    T_RUN(a_resume_says_what_was_changed);
+    T_RUN(a_directory_in_use_is_left_alone);
+    T_RUN(control_files);
+    T_RUN(generation_stops);
     T_RUN(show_prints_origins);
     T_RUN(help_lists_every_flag_and_an_example_that_parses);
     T_RUN(a_dictionary_becomes_text);

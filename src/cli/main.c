@@ -1,10 +1,12 @@
 /* main.c: finds the command, prints its result or its error, and returns the status as exit code.
  *
- * stdout: results (or, with --json, one document {"cadre", "command", "ok", "warnings", "result" | "error"}).
+ * stdout: results (or, with --json, one document {"cadre", "command", "ok", "warnings", "result" | "error"}; of `train` and
+ * `launch` records, one a line, the last of them an `error` where they fail).
  * stderr: progress, notes, `error: WHERE: WHAT; WHY. FIX [id]`. A job of several ranks prints one error: the first.
  */
 #include "cli/cli.h"
 #include "comm/comm.h"
+#include "train/events.h"
 #include "train/launch.h"
 #include <signal.h>
 #include <stdlib.h>
@@ -51,7 +53,7 @@ static void complete_error(const char *command, cdr_status st, cdr_err *err)
 static int finish(const cli_command *c, const cli_args *a, cdr_status st, cdr_result *r, cdr_err *err)
 {
     /* The result may say what was found wrong (check): it is printed before the error. */
-    if (a->common.json && !c->streams) {
+    if (a->common.json && (!c->streams || cli_has(a, "--dry-run"))) {
         if (st != CDR_OK) complete_error(c->name, st, err);
         print_document(c->name, st, r, err);
     } else if (r->text && !a->common.json) {
@@ -67,13 +69,23 @@ static int finish(const cli_command *c, const cli_args *a, cdr_status st, cdr_re
     return (int)st;
 }
 
-static int usage(const cdr_err *err)
+/* --json holds wherever it stands, also behind what could not be parsed. */
+static bool asks_json(int argc, char **argv)
 {
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) if (strcmp(argv[i], "--json") == 0) return true;
+    return false;
+}
+
+static int usage(const char *command, bool json, bool streams, const cdr_err *err)
+{
+    cdr_result none = { 0 };
+    if (json && streams) cdr__events_print_error(err);
+    else if (json) print_document(command, err->status, &none, err);
     if (cdr_comm_first_error(err)) fprintf(stderr, "error: %s [%s]\n", err->text, err->id);
     return (int)err->status;
 }
 
-static int no_such_command(cdr_pool *pool, const char *name)
+static int no_such_command(cdr_pool *pool, const char *name, bool json)
 {
     const char *names[32];
     int n = 0;
@@ -81,13 +93,13 @@ static int no_such_command(cdr_pool *pool, const char *name)
     for (int i = 0; i < CDR_COUNT(reserved); i++) {
         if (strcmp(reserved[i], name) == 0) {
             cdr_fail(&err, CDR_EUSAGE, "usage.reserved", "cadre %s: reserved: not in this version", name);
-            return usage(&err);
+            return usage(name, json, false, &err);
         }
         names[n++] = reserved[i];
     }
     for (int i = 0; cli_commands[i] && n < CDR_COUNT(names); i++) names[n++] = cli_commands[i]->name;
     cdr_fail(&err, CDR_EUSAGE, "usage.command", "cadre %s: unknown command.%s cadre --help lists all", name, cdr_nearest(pool, name, names, n));
-    return usage(&err);
+    return usage(name, json, false, &err);
 }
 
 static int run_command(const cli_command *c, cdr_pool *pool, int argc, char **argv)
@@ -96,10 +108,7 @@ static int run_command(const cli_command *c, cdr_pool *pool, int argc, char **ar
     cdr_result r = { 0 };
     cli_args a = { .pool = pool };
     cdr_status st = cli_parse(c, argc, argv, &a, &err);
-    if (st != CDR_OK) {
-        if (a.common.json) print_document(c->name, st, &r, &err);
-        return usage(&err);
-    }
+    if (st != CDR_OK) return usage(c->name, asks_json(argc, argv), c->streams, &err);
     if (a.help) {
         cdr_text t = { 0 };
         cli_help(c, pool, &t);
@@ -116,6 +125,12 @@ static int dispatch(cdr_pool *pool, int argc, char **argv)      /* argv: the wor
 {
     const char *name = argc > 0 ? argv[0] : "";
     bool help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0;
+    bool json = asks_json(argc, argv);
+    if ((!*name || strcmp(name, "--json") == 0) && json) {
+        cdr_err err = { 0 };
+        cdr_fail(&err, CDR_EUSAGE, "usage.command", "cadre: a command is missing; cadre --help lists all");
+        return usage("", true, false, &err);
+    }
     if (!*name || help) {
         cdr_text t = { 0 };
         cli_overview(&t);
@@ -126,7 +141,7 @@ static int dispatch(cdr_pool *pool, int argc, char **argv)      /* argv: the wor
     if (strcmp(name, "--version") == 0) name = "version";
     for (int i = 0; cli_commands[i]; i++)
         if (strcmp(cli_commands[i]->name, name) == 0) return run_command(cli_commands[i], pool, argc - 1, argv + 1);
-    return no_such_command(pool, name);
+    return no_such_command(pool, name, json);
 }
 
 /* A whole command line: main's, or that of a rank which `launch` has forked. */
@@ -141,6 +156,7 @@ static int run_words(int argc, char **argv)
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_DFL);                /* `cadre config schema | head` ends quietly */
+    signal(SIGXFSZ, SIG_IGN);                /* a file over the limit is an error of the write, with a message */
     cdr_launch_set_main(run_words);
     return run_words(argc - 1, argv + 1);
 }

@@ -43,7 +43,7 @@ cdr_status cdr__evaluate(cdr_session *s, int64_t tokens, cdr_eval_sum *sum, cdr_
 
 cdr_sample_opts cdr__sample_opts(const cdr_recipe *r)
 {
-    return (cdr_sample_opts){ r->generate.max_new_tokens, r->generate.temperature, r->generate.top_p, r->generate.top_k, (uint64_t)r->generate.seed };
+    return (cdr_sample_opts){ r->generate.max_new_tokens, r->generate.temperature, r->generate.top_p, r->generate.top_k, (uint64_t)r->generate.seed, &r->generate.stop };
 }
 
 typedef struct { float logit; int32_t id; } candidate;
@@ -94,10 +94,24 @@ static cdr_status feed(cdr_session *s, const int32_t *ids, int64_t first, int32_
     return CDR_OK;
 }
 
+/* Cuts text, from `from` on, before the first of the stop texts that it holds. */
+static bool stops(const cdr_strings *stop, cdr_text *text, size_t from)
+{
+    size_t cut = text->n;
+    for (int i = 0; stop && i < stop->n; i++) {
+        size_t n = strlen(stop->s[i]);
+        const char *at = n > 0 && text->n > from ? memmem(text->s + from, text->n - from, stop->s[i], n) : NULL;
+        if (at) cut = CDR_MIN(cut, (size_t)(at - text->s));
+    }
+    bool found = cut < text->n;
+    if (found) text->s[text->n = cut] = 0;
+    return found;
+}
+
 cdr_status cdr__sample(cdr_session *s, const cdr_sample_opts *o, const char *prompt, cdr_text *text, int64_t *n_new, cdr_err *err)
 {
     int64_t W = s->info->vocab, S = s->opts.gen_S, T = s->opts.gen_T, n_prompt = 0;
-    size_t n_bytes = strlen(prompt);
+    size_t n_bytes = strlen(prompt), from = text->n;
     int32_t *ids = cdr_alloc(sizeof *ids * (n_bytes + (size_t)S + 2));
     float *logits = cdr_alloc(sizeof *logits * (size_t)(T * W));
     candidate *c = cdr_alloc(sizeof *c * (size_t)W);
@@ -116,10 +130,10 @@ cdr_status cdr__sample(cdr_session *s, const cdr_sample_opts *o, const char *pro
         if (st != CDR_OK || done < n) continue;
         ids[n] = pick(o, logits + (k - 1) * W, W, c, n);
         if (ids[n] == end_id) break;
-        n++;
         (*n_new)++;
+        cdr_tokenizer_decode(s->tok, ids + n++, 1, false, text);
+        if (stops(o->stop, text, from)) break;
     }
-    if (st == CDR_OK) cdr_tokenizer_decode(s->tok, ids + n_prompt, n - n_prompt, false, text);
     cdr_free(ids);
     cdr_free(logits);
     cdr_free(c);

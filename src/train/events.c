@@ -1,5 +1,7 @@
 /* events.c: banner, step lines, event log. Forms: spec/interface.md, 7.1 to 7.3. */
 #include "train/events.h"
+#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -30,9 +32,9 @@ static void end(cdr_events *e, cdr_jw *w)
 {
     cdr_jw_end(w, '}');
     cdr_text_append(w->t, "\n", 1);
-    if (e->log) {
-        fwrite(w->t->s, 1, w->t->n, e->log);
-        fflush(e->log);
+    if (e->log && (fwrite(w->t->s, 1, w->t->n, e->log) != w->t->n || fflush(e->log) != 0) && !e->full) {
+        e->full = true;
+        cdr_log(CDR_LOG_WARNING, "%s/events.jsonl: cannot be written: %s; it lacks records from here on. Free some space", e->s->r.output_dir, strerror(errno));
     }
     if (e->json && e->log) {
         fwrite(w->t->s, 1, w->t->n, stdout);
@@ -80,7 +82,7 @@ static void banner_lines(cdr_events *e, const char *how)
     const cdr_bundle *b = &s->bundle;
     char n1[32], n2[32], n3[32], n4[32];
     fprintf(e->out, "cadre %s  train %s -> %s (%s, run %s)\n", CDR_VERSION, s->r.name, s->r.output_dir, how, e->run);
-    fprintf(e->out, "model     %s, random weights\n", cdr_model_summary(s->model, s->pool));
+    fprintf(e->out, "model     %s, %s\n", cdr_model_summary(s->model, s->pool), strcmp(how, "new") == 0 ? "random weights" : "weights of the checkpoint");
     char ceiling[64] = "unknown";
     if (e->gemm_peak > 0) snprintf(ceiling, sizeof ceiling, "%.0f GFLOP/s %s (measured)", e->gemm_peak * 1e-9, cdr_dtype_row(s->opts.compute)->name);
     int64_t total = b->run_bytes[0] + b->exec_bytes[0];
@@ -206,12 +208,13 @@ void cdr__events_step(cdr_events *e, const cdr_step_record *r)
     double share = e->gemm_peak > 0 ? useful / e->gemm_peak : 0;
     int64_t planned = (int64_t)cdr_exec_slab_bytes(s->exec, 0), resident = cdr__resident_bytes();
     if (e->out) {
-        char tok[16], eta[24], gemm[16] = "-";
+        char tok[16], eta[24], gemm[16] = "-", norm[32] = "NaN";
+        if (!isnan(r->grad_norm)) snprintf(norm, sizeof norm, "%.3f", r->grad_norm);
         if (e->gemm_peak > 0) snprintf(gemm, sizeof gemm, "%.0f%%", 100 * share);
         short_count(tok, rate);
         short_time(eta, r->eta_s);
-        fprintf(e->out, "step  %*lld/%lld  loss %.4f  gnorm %.3f  lr %.2e  %s tok/s  gemm %s  mem %.0f/%.0f MiB  eta %s", 5, (long long)r->step,
-                (long long)r->steps, r->loss, r->grad_norm, r->lr, tok, gemm, mib(planned), mib(resident), eta);
+        fprintf(e->out, "step  %*lld/%lld  loss %.4f  gnorm %s  lr %.2e  %s tok/s  gemm %s  mem %.0f/%.0f MiB  eta %s", 5, (long long)r->step,
+                (long long)r->steps, r->loss, norm, r->lr, tok, gemm, mib(planned), mib(resident), eta);
         if (r->data_s > 0.01 * r->step_s) fprintf(e->out, "  wait %.0f%%", 100 * r->data_s / r->step_s);
         fprintf(e->out, "%s\n", r->skipped ? "  skipped" : "");
         fflush(e->out);
@@ -312,6 +315,25 @@ void cdr__events_signal(cdr_events *e, const char *name, const char *action)
     cdr_jw_str(&w, "name", name);
     cdr_jw_str(&w, "action", action);
     end(e, &w);
+}
+
+void cdr__events_print_error(const cdr_err *err)
+{
+    cdr_text t = { 0 };
+    cdr_jw w = { .t = &t };
+    char now[32];
+    cdr_time_rfc3339(now);
+    cdr_jw_begin(&w, NULL, '{');
+    cdr_jw_str(&w, "type", "error");
+    cdr_jw_str(&w, "time", now);
+    cdr_jw_null(&w, "run");
+    cdr_jw_str(&w, "id", err->id);
+    cdr_jw_str(&w, "message", err->text);
+    cdr_jw_int(&w, "exit_code", err->status);
+    cdr_jw_end(&w, '}');
+    printf("%s\n", t.s);
+    fflush(stdout);
+    cdr_text_free(&t);
 }
 
 void cdr__events_error(cdr_events *e, const cdr_err *err)

@@ -22,6 +22,7 @@ typedef struct {
     bool json;                   /* stdout gets the records instead of lines */
     char run[16];                /* id of this start */
     double gemm_peak;            /* FLOP/s of this rank's threads, measured; 0: unknown */
+    bool full;                   /* a record could not be written, and that was said */
 } cdr_events;
 
 typedef struct {
@@ -41,6 +42,8 @@ void cdr__events_saved(cdr_events *e, int64_t step, int64_t bytes, double second
 void cdr__events_signal(cdr_events *e, const char *name, const char *action);
 void cdr__events_error(cdr_events *e, const cdr_err *err);
 void cdr__events_end(cdr_events *e, const char *status, int code, int64_t step, int64_t tokens, double wall_s, double best_eval);
+/* The `error` record on stdout alone, of what fails before there is an event log. */
+void cdr__events_print_error(const cdr_err *err);
 int64_t cdr__resident_bytes(void);
 
 #ifdef __cplusplus

@@ -4,6 +4,7 @@
  * program (exec), which finds its rank in CADRE_RANK, CADRE_WORLD, CADRE_LOCAL_RANK and may open libcadre's
  * communicator. Ranks 1.. of `train` write to OUTPUT_DIR/ranks/rank-N.log unless --log-dir names another folder. */
 #include "train/launch.h"
+#include "train/events.h"
 #include "comm/comm.h"
 #include "device/device.h"
 #include "recipe/recipe.h"
@@ -73,6 +74,13 @@ static const char *train_log_dir(const cdr_launch_args *a, cdr_pool *pool)
     return cdr_pool_printf(pool, "%s/ranks", r.output_dir);
 }
 
+static bool rank_flag(const cdr_launch_args *a, const char *flag, const char *other)
+{
+    for (int i = 1; i < a->argc && strcmp(a->argv[i], "--") != 0; i++)
+        if (strcmp(a->argv[i], flag) == 0 || strcmp(a->argv[i], other) == 0) return true;
+    return false;
+}
+
 static void print_start(const cdr_launch_args *a, const char *log_dir)
 {
     int cores = cdr_cpu_cores(), n = a->n_ranks, each = CDR_MAX(1, cores / n);
@@ -95,21 +103,26 @@ static void share_cores(int n)
     setenv("OMP_NUM_THREADS", threads, 0);
 }
 
+/* `launch --json COMMAND` is `launch COMMAND --json`: right behind its name, so that a "--" in it keeps its meaning. */
 static void run_rank(const cdr_launch_args *a)
 {
-    char **argv = cdr_alloc(sizeof *argv * ((size_t)a->argc + 1));
-    for (int i = 0; i < a->argc; i++) argv[i] = a->argv[i];
-    argv[a->argc] = NULL;
-    if (is_own(argv[0])) exit(run_command(a->argc, argv));
+    static char json[] = "--json";
+    char **argv = cdr_alloc(sizeof *argv * ((size_t)a->argc + 2));
+    int n = 0;
+    for (int i = 0; i < a->argc; i++) {
+        argv[n++] = a->argv[i];
+        if (i == 0 && a->common.json && is_own(argv[0])) argv[n++] = json;
+    }
+    argv[n] = NULL;
+    if (is_own(argv[0])) exit(run_command(n, argv));
     execvp(argv[0], argv);
     fprintf(stderr, "error: launch: cannot run %s: %s [launch.command]\n", argv[0], strerror(errno));
     _exit(CDR_EUSER);
 }
 
-cdr_status cdr_launch(const cdr_launch_args *a, cdr_result *r, cdr_err *err)
+static cdr_status launch(const cdr_launch_args *a, bool json, cdr_err *err)
 {
     int rank, code = 0;
-    (void)r;                                             /* what the ranks print is the result */
     if (a->argc < 1) CDR_FAIL_ID(err, CDR_EUSAGE, "launch.command", "launch: no command. Example: cadre launch -n 2 train tiny-dense");
     const char *name = a->argv[0];
     if (is_own(name) && !run_command)
@@ -122,10 +135,22 @@ cdr_status cdr_launch(const cdr_launch_args *a, cdr_result *r, cdr_err *err)
         return CDR_EUSAGE;
     }
     const char *log_dir = a->log_dir ? a->log_dir : a->n_ranks > 1 && !strcmp(name, "train") ? train_log_dir(a, pool) : NULL;
-    if (!a->common.json && !a->common.quiet && a->n_ranks >= 1) print_start(a, log_dir);
-    share_cores(a->n_ranks);
-    cdr_status st = cdr_shm_launch(a->n_ranks, a->bind, log_dir, &rank, &code, err);
+    bool quiet = a->common.quiet || (is_own(name) && rank_flag(a, "-q", "--quiet"));
+    cdr_status st = cdr_shm_launch_check(a->n_ranks, a->bind, err);
+    if (st == CDR_OK && !json && !quiet) print_start(a, log_dir);
+    if (st == CDR_OK) share_cores(a->n_ranks);
+    rank = -1;
+    if (st == CDR_OK) st = cdr_shm_launch(a->n_ranks, a->bind, log_dir, &rank, &code, err);
     if (rank >= 0) run_rank(a);
     cdr_pool_free(pool);
     return st == CDR_OK ? (cdr_status)code : st;
+}
+
+cdr_status cdr_launch(const cdr_launch_args *a, cdr_result *r, cdr_err *err)
+{
+    (void)r;                                             /* what the ranks print is the result */
+    bool json = a->common.json || (a->argc > 0 && is_own(a->argv[0]) && rank_flag(a, "--json", "--json"));
+    cdr_status st = launch(a, json, err);
+    if (st != CDR_OK && json && err->text[0]) cdr__events_print_error(err);      /* no rank has said it */
+    return st;
 }

@@ -39,7 +39,7 @@ static cdr_status open_model(cdr_session *s, cdr_ckpt *ck, cdr_err *err)
     CDR_TRY(cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err));
     CDR_TRY(cdr__session_device(s, err));
     cdr_restored at = { 0 };
-    return cdr__restore(s, ck, false, &at, err);
+    return cdr__restore(s, ck, (cdr_restore_opts){ .states = false }, &at, err);
 }
 
 /* ---- eval ---- */

@@ -58,23 +58,19 @@ static cdr_status lost(cdr_session *s, cdr_status st, cdr_err *err)
     return st;
 }
 
-/* Every writer's table to every rank (rank 0 needs them): lengths, then bytes. A rank that failed sends length -1. */
+/* Every writer's table to every rank (rank 0 needs them): lengths, then bytes; before them, whether it could be written. */
 static cdr_status share_parts(cdr_session *s, int n_writers, const cdr_text *mine, cdr_status written, const char **parts, cdr_pool *pool, cdr_err *err)
 {
-    cdr_status st = written;
     for (int w = 0; w < n_writers; w++) {
-        int64_t n = s->rank == w ? (written == CDR_OK ? (int64_t)mine->n : -1) : 0;
+        CDR_TRY(cdr__share_error(s, w, s->rank == w ? written : CDR_OK, err));
+        int64_t n = s->rank == w ? (int64_t)mine->n : 0;
         CDR_TRY(lost(s, cdr_comm_broadcast(s->world, &n, sizeof n, w), err));
-        if (n < 0) {
-            if (st == CDR_OK) st = cdr_fail(err, CDR_ERANK, "checkpoint.write", "rank %d could not write its part of the checkpoint", w);
-            continue;
-        }
         char *text = cdr_pool_alloc(pool, (size_t)n + 1);
         if (s->rank == w) memcpy(text, mine->s, (size_t)n);
         CDR_TRY(lost(s, cdr_comm_broadcast(s->world, text, (size_t)n, w), err));
         parts[w] = text;
     }
-    return st;
+    return CDR_OK;
 }
 
 static char *state_text(cdr_session *s, int64_t step, int64_t tokens, int64_t trained, double best_eval, cdr_pool *pool)
@@ -110,26 +106,41 @@ cdr_status cdr__save(cdr_session *s, int64_t step, int64_t tokens, int64_t train
     const char **parts = cdr_pool_alloc(pool, sizeof *parts * (size_t)n_writers);
     st = share_parts(s, n_writers, &part, st, parts, pool, err);
     cdr_text_free(&part);
-    int64_t done[2] = { st, 0 };
-    if (s->rank == 0 && st == CDR_OK) {
+    if (st != CDR_OK) {                          /* on every rank */
+        cdr_pool_free(pool);
+        return st;
+    }
+    int64_t written = 0;
+    if (s->rank == 0) {
         char mesh[128];
         snprintf(mesh, sizeof mesh, "{\"replicate\":%d,\"shard\":%d,\"context\":1,\"expert\":1,\"efsdp\":1}", s->mesh.size[0], s->mesh.size[1]);
         cdr_ckpt_meta meta = { .step = step, .n_ranks = n_writers, .recipe_hash = cdr_recipe_hash(&s->r), .description_hash = s->info->hash,
                                .mesh_json = mesh, .state_json = state_text(s, step, tokens, trained, best_eval, pool),
                                .recipe_yaml = cdr_recipe_yaml(&s->r, pool) };
-        st = cdr_ckpt_finish(s->r.output_dir, &meta, parts, n_writers, &done[1], err);
+        st = cdr_ckpt_finish(s->r.output_dir, &meta, parts, n_writers, &written, err);
         if (st == CDR_OK) st = cdr_ckpt_prune(s->r.output_dir, s->r.checkpoint.keep == CDR_ALL ? 0 : (int)s->r.checkpoint.keep, err);
-        done[0] = st;
     }
     cdr_pool_free(pool);
-    if (st == CDR_ERANK) return st;
-    CDR_TRY(lost(s, cdr_comm_broadcast(s->world, done, sizeof done, 0), err));
-    if (done[0] != CDR_OK && st == CDR_OK) st = cdr_fail(err, (cdr_status)done[0], "checkpoint.write", "rank 0 could not complete the checkpoint");
-    *bytes = done[1];
-    return st;
+    *bytes = written;                            /* rank 0's; the others do not speak */
+    return cdr__share_error(s, 0, st, err);
 }
 
-cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, bool states, cdr_restored *out, cdr_err *err)
+static cdr_status check_data(cdr_session *s, const cdr_json *state, const cdr_restore_opts *o, int64_t step, cdr_err *err)
+{
+    int64_t n_shards = s->r.train.global_batch_tokens / s->r.train.micro_batch_tokens;
+    cdr_err other = { .status = CDR_OK };
+    cdr_status st = cdr_data_check_state(s->data, cdr_json_get(state, "data"), step, n_shards, &other);
+    if (st == CDR_OK) return st;
+    if (!o->other_data) {
+        *err = other;
+        return st;
+    }
+    if (s->rank == 0) cdr_log(CDR_LOG_WARNING, "data.train: another corpus or another order than the run began with, as --allow-change asks; goes on at step %lld of it",
+                              (long long)step);
+    return CDR_OK;
+}
+
+cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, cdr_restore_opts o, cdr_restored *out, cdr_err *err)
 {
     if (cdr_ckpt_description_hash(ck) != s->info->hash)
         CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-model", "%s: was written by another model description (%016llx) than %s (%016llx). Take its own recipe, "
@@ -141,12 +152,12 @@ cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, bool states, cdr_restored 
         rows_of(s, q, &first, &rows);
         cdr_val v[4];
         values_of(q, v);
-        for (int k = 0; k < (states ? 4 : 1); k++) {
+        for (int k = 0; k < (o.states ? 4 : 1); k++) {
             if (v[k] == CDR_NONE) continue;
             const cdr_type *t = &s->bundle.shared[v[k]].t;
             size_t bytes = cdr_type_bytes(t);
             const cdr_ckpt_tensor *have = cdr_ckpt_find(ck, q->name, class_name[k]);
-            int dtype = !states && have ? have->dtype : t->dtype;
+            int dtype = !o.states && have ? have->dtype : t->dtype;
             char *raw = cdr_alloc(CDR_MAX(bytes, (size_t)cdr_dtype_bytes(dtype, cdr_type_elems(t)))), *cast = NULL;
             memset(raw, 0, bytes);
             cdr_status st = rows > 0 ? cdr_ckpt_read(ck, q->name, class_name[k], dtype, first, rows, raw, err) : CDR_OK;
@@ -173,7 +184,5 @@ cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, bool states, cdr_restored 
     out->best_eval = cdr_json_real(cdr_json_get(state, "best_eval"), 0);
     out->from_ranks = cdr_ckpt_ranks(ck);
     snprintf(out->path, sizeof out->path, "%s", cdr_ckpt_dir(ck));
-    if (!states || !s->data) return CDR_OK;
-    int64_t n_shards = s->r.train.global_batch_tokens / s->r.train.micro_batch_tokens;
-    return cdr_data_check_state(s->data, cdr_json_get(state, "data"), out->step, n_shards, err);
+    return o.states && s->data ? check_data(s, state, &o, out->step, err) : CDR_OK;
 }

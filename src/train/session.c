@@ -50,6 +50,21 @@ cdr_status cdr__session_ranks(cdr_session *s, cdr_err *err)
     return CDR_OK;
 }
 
+cdr_status cdr__share_error(cdr_session *s, int root, cdr_status st, cdr_err *err)
+{
+    cdr_err e = { .status = CDR_OK };
+    if (s->rank == root && st != CDR_OK) {
+        e = *err;
+        e.status = st;
+    }
+    if (cdr_comm_broadcast(s->world, &e, sizeof e, root) != CDR_OK) {
+        cdr_comm_lost(s->world, err);
+        return CDR_ERANK;
+    }
+    if (e.status != CDR_OK && s->rank != root) *err = e;
+    return e.status;
+}
+
 static const char *format_word(int format)
 {
     static const char *const word[] = { "auto", "text", "messages", "sharegpt", "alpaca", "completion", "tokens" };

@@ -51,14 +51,23 @@ typedef struct { double loss, perplexity, bits_per_byte, seconds; int64_t tokens
 cdr_status cdr__evaluate(cdr_session *s, int64_t tokens, cdr_eval_sum *sum, cdr_err *err);
 
 /* Continues a prompt; text grows by what was made. Collective (every rank makes the same). */
-typedef struct { int64_t max_new_tokens; double temperature, top_p; int64_t top_k; uint64_t seed; } cdr_sample_opts;
+typedef struct {
+    int64_t max_new_tokens; double temperature, top_p; int64_t top_k; uint64_t seed;
+    const cdr_strings *stop;     /* text ends before the first of these */
+} cdr_sample_opts;
 cdr_sample_opts cdr__sample_opts(const cdr_recipe *r);
 cdr_status cdr__sample(cdr_session *s, const cdr_sample_opts *o, const char *prompt, cdr_text *text, int64_t *n_new, cdr_err *err);
+
+/* What went wrong on rank `root` (st there; CDR_OK: nothing), to all: every rank returns it and has its message, so that
+ * whichever of them prints the job's one error prints the cause. Collective. */
+cdr_status cdr__share_error(cdr_session *s, int root, cdr_status st, cdr_err *err);
 
 /* Checkpoints of a running session. */
 cdr_status cdr__save(cdr_session *s, int64_t step, int64_t tokens, int64_t trained, double best_eval, int64_t *bytes, cdr_err *err);
 typedef struct { int64_t step, tokens, trained; double best_eval; int from_ranks; char path[600]; } cdr_restored;
-cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, bool states, cdr_restored *out, cdr_err *err);
+/* other_data: another corpus or order than the checkpoint's is said, not refused (--allow-change). */
+typedef struct { bool states, other_data; } cdr_restore_opts;
+cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, cdr_restore_opts o, cdr_restored *out, cdr_err *err);
 
 /* FLOP/s of this rank's threads on products of dtype: the best ever measured here; 0: unknown (not a CPU). */
 double cdr__gemm_ceiling(const cdr_device *d, int dtype);

@@ -13,31 +13,32 @@
 enum { COUNT_TRAINED, COUNT_EXIT, COUNT_SAVE, COUNT_TIME, N_COUNT, MAX_SKIPPED = 3 };
 
 /* ---- signals: flags only; acted on at a step boundary ---- */
-static volatile sig_atomic_t asked_save, asked_exit, exit_signal;
+static volatile sig_atomic_t asked_save, asked_exit;       /* the signal's number */
 
-static void on_save(int sig)
-{
-    (void)sig;
-    asked_save = 1;
-}
+static void on_save(int sig) { asked_save = sig; }
 
 static void on_exit_signal(int sig)
 {
     if (asked_exit && sig == SIGINT) _exit(CDR_EINTERRUPT);
-    asked_exit = 1;
-    exit_signal = sig;
+    asked_exit = sig;
 }
+
+static const struct { const char *name; int sig; } signals[] = { { "INT", SIGINT }, { "TERM", SIGTERM }, { "HUP", SIGHUP },
+                                                                 { "USR1", SIGUSR1 }, { "USR2", SIGUSR2 }, { "CONT", SIGCONT } };
 
 static int signal_number(const char *name)
 {
-    static const struct { const char *name; int sig; } table[] = { { "INT", SIGINT }, { "TERM", SIGTERM }, { "HUP", SIGHUP },
-                                                                   { "USR1", SIGUSR1 }, { "USR2", SIGUSR2 }, { "CONT", SIGCONT } };
     if (strncmp(name, "SIG", 3) == 0) name += 3;
-    for (int i = 0; i < CDR_COUNT(table); i++) if (strcmp(table[i].name, name) == 0) return table[i].sig;
+    for (int i = 0; i < CDR_COUNT(signals); i++) if (strcmp(signals[i].name, name) == 0) return signals[i].sig;
     return -1;
 }
 
-static const char *signal_name(int sig) { return sig == SIGINT ? "INT" : sig == SIGTERM ? "TERM" : sig == SIGHUP ? "HUP" : "USR"; }
+/* Who asked, for the log: a signal that this rank saw, a control file, else a signal that only another rank saw. */
+static const char *asked_by(int sig, bool file)
+{
+    for (int i = 0; i < CDR_COUNT(signals); i++) if (signals[i].sig == sig) return signals[i].name;
+    return file ? "file" : "another rank";
+}
 
 static cdr_status take_signals(const cdr_strings *names, void (*handler)(int), cdr_err *err)
 {
@@ -80,6 +81,7 @@ typedef struct {
     int64_t t0, last_save_ns, last_save_step; double data_s;
     int64_t count[N_COUNT];
     int n_skipped;
+    int sig_save, sig_exit; bool file_save, file_exit;      /* what this rank saw of them before this step */
     double step_s;                /* smoothed */
 } run;
 
@@ -93,8 +95,11 @@ static cdr_status own_directory(run *t, cdr_err *err)
     snprintf(path, sizeof path, "%s/.lock", r->output_dir);
     t->lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644);
     if (t->lock < 0) CDR_FAIL_ID(err, CDR_EUSER, "run.output", "output_dir: cannot write %s: %s. Take another --out", path, strerror(errno));
-    if (flock(t->lock, LOCK_EX | LOCK_NB) != 0)
+    if (flock(t->lock, LOCK_EX | LOCK_NB) != 0) {
+        close(t->lock);                          /* so that nothing is written there: the directory is another's */
+        t->lock = -1;
         CDR_FAIL_ID(err, CDR_EUSER, "run.locked", "output_dir: %s is in use by another run. Wait for it, or take another --out", r->output_dir);
+    }
     return cdr_ckpt_clean(r->output_dir, err);
 }
 
@@ -107,19 +112,6 @@ static cdr_status write_recipes(run *t, cdr_err *err)
     CDR_TRY(cdr_file_write(path, yaml, strlen(yaml), err));
     snprintf(path, sizeof path, "%s/recipe.source.yaml", t->s.r.output_dir);
     return cdr_file_write(path, t->s.r.source, t->s.r.source_bytes, err);
-}
-
-/* Rank 0's answer to all: so that no rank resumes while another starts anew. */
-static cdr_status agree(run *t, cdr_status mine, cdr_err *err)
-{
-    int64_t st = mine;
-    if (cdr_comm_broadcast(t->s.world, &st, sizeof st, 0) != CDR_OK) {
-        cdr_comm_lost(t->s.world, err);
-        return CDR_ERANK;
-    }
-    if (mine != CDR_OK) return mine;
-    if (st != CDR_OK) return cdr_fail(err, (cdr_status)st, "run.rank0", "rank 0 could not start the run");
-    return CDR_OK;
 }
 
 /* ---- resume ---- */
@@ -149,7 +141,9 @@ static cdr_status start_or_resume(run *t, const cdr_train_args *a, cdr_restored 
     cdr_ckpt *ck;
     CDR_TRY(cdr_ckpt_open(path ? mode : from, &ck, err));
     cdr_status st = check_recipe(t, a, ck, d, err);
-    if (st == CDR_OK) st = cdr__restore(&t->s, ck, true, restored, err);
+    cdr_restore_opts o = { .states = true };
+    for (int i = 0; st == CDR_OK && i < d->n; i++) o.other_data = o.other_data || d->c[i].allowed;
+    if (st == CDR_OK) st = cdr__restore(&t->s, ck, o, restored, err);
     cdr_ckpt_close(ck);
     CDR_TRY(st);
     t->step = restored->step;
@@ -191,17 +185,50 @@ static void fill_inputs(run *t)
     bool time_up = s->rank == 0 && r->train.max_time > 0 && (double)(cdr_now_ns() - t->t0) * 1e-9 + t->step_s > r->train.max_time;
     char path[1200];
     snprintf(path, sizeof path, "%s/stop", r->output_dir);
-    bool file_stop = s->rank == 0 && access(path, F_OK) == 0 && unlink(path) == 0;
+    t->file_exit = s->rank == 0 && access(path, F_OK) == 0 && unlink(path) == 0;
     snprintf(path, sizeof path, "%s/save", r->output_dir);
-    bool file_save = s->rank == 0 && access(path, F_OK) == 0 && unlink(path) == 0;
-    int64_t count[N_COUNT] = { trained, asked_exit || file_stop, asked_save || file_save, time_up };
+    t->file_save = s->rank == 0 && access(path, F_OK) == 0 && unlink(path) == 0;
+    t->sig_exit = asked_exit;
+    t->sig_save = asked_save;
     asked_save = 0;
+    int64_t count[N_COUNT] = { trained, t->sig_exit || t->file_exit, t->sig_save || t->file_save, time_up };
     cdr_exec_put(s->exec, CDR_PROG_STEP, "count", 0, count, sizeof count);
     t->data_s = (double)(cdr_now_ns() - t0) * 1e-9;
 }
 
+/* Layer and value of "layers.3.mla.attention": 3, "mla.attention"; -1 where it is in no layer. */
+static int layer_of(const char *value, const char **rest)
+{
+    int layer = -1, n = 0;
+    *rest = value;
+    if (sscanf(value, "layers.%9d.%n", &layer, &n) != 1 || n == 0) return -1;
+    *rest = value + n;
+    return layer;
+}
+
+static const char *number(char out[32], double x)
+{
+    if (isnan(x)) return "NaN";
+    snprintf(out, 32, "%.6g", x);
+    return out;
+}
+
+/* Message 7 of spec/interface.md, 8, on the rank that saw the value. what: "loss is NaN"; then: checkpoint and advice. */
+static cdr_status nonfinite_error(run *t, const cdr_nonfinite *at, const char *what, const char *then, cdr_err *err)
+{
+    static const char *const phase[] = { "forward", "backward", "recompute", "update" };
+    cdr_session *s = &t->s;
+    char sample[600], in[32] = "";
+    const char *value;
+    int layer = layer_of(at->value, &value);
+    if (layer >= 0) snprintf(in, sizeof in, " of layer %d", layer);
+    cdr_data_locate(s->data, t->step, shard_id(s, at->mb), s->r.ranks.n_micro * s->n_ranks, CDR_MIN(at->row, s->T - 1), sample, sizeof sample);
+    CDR_FAIL_ID(err, CDR_ENUMERIC, "train.nonfinite", "step %lld: %s; first non-finite value in %s%s (%s, %s, rank %d, row %lld, sample %s). %s",
+                (long long)t->step + 1, what, value, in, at->op, phase[at->phase], s->rank, (long long)at->row, sample, then);
+}
+
 /* Repeats the step with a check after every call and says where the first non-finite value is. */
-static cdr_status name_nonfinite(run *t, double loss, cdr_err *err)
+static cdr_status name_nonfinite(run *t, double loss, double norm, cdr_err *err)
 {
     cdr_session *s = &t->s;
     cdr_nonfinite at = { 0 };
@@ -213,19 +240,16 @@ static cdr_status name_nonfinite(run *t, double loss, cdr_err *err)
     CDR_TRY(cdr_comm_all_gather(s->world, &mine, all, sizeof mine));
     int first = 0;
     while (first < s->n_ranks && !all[first]) first++;
-    int64_t kept[2];
-    int n = cdr_ckpt_list(s->r.output_dir, kept, 0);
-    const char *intact = n > 0 ? "The last checkpoint is intact" : "No checkpoint was written yet";
+    char what[96], then[200], intact[64] = "No checkpoint was written yet", n1[32];
+    bool skipping = s->r.train.on_nonfinite == CDR_NONFINITE_SKIP;
+    if (t->last_save_step >= 0) snprintf(intact, sizeof intact, "Checkpoint step %lld is intact", (long long)t->last_save_step);
+    snprintf(what, sizeof what, "%s is %s", isfinite(loss) ? "gradient norm" : "loss", number(n1, isfinite(loss) ? norm : loss));
+    if (skipping) snprintf(then, sizeof then, "%d steps in a row were skipped. %s; try a lower optimizer.learning_rate", MAX_SKIPPED, intact);
+    else snprintf(then, sizeof then, "%s; try a lower optimizer.learning_rate or train.on_nonfinite=skip", intact);
     if (first == s->n_ranks)
-        CDR_FAIL_ID(err, CDR_ENUMERIC, "train.nonfinite", "step %lld: loss is %g or the gradient norm is not finite, but a repetition of the step shows no "
-                    "non-finite value: the sum overflowed. %s; try a lower optimizer.learning_rate", (long long)t->step + 1, loss, intact);
-    if (!mine) return cdr_fail(err, CDR_ENUMERIC, "train.nonfinite", "step %lld: rank %d saw a non-finite value", (long long)t->step + 1, first);
-    static const char *const phase[] = { "forward", "backward", "recompute", "update" };
-    char where[600];
-    cdr_data_locate(s->data, t->step, shard_id(s, at.mb), s->r.ranks.n_micro * s->n_ranks, CDR_MIN(at.row, s->T - 1), where, sizeof where);
-    CDR_FAIL_ID(err, CDR_ENUMERIC, "train.nonfinite", "step %lld: loss is %g; first non-finite value in %s (%s) of %s (%s, rank %d, row %lld, sample %s). "
-                "%s; try a lower optimizer.learning_rate or train.on_nonfinite=skip", (long long)t->step + 1, loss, at.value, at.op, at.origin,
-                phase[at.phase], s->rank, (long long)at.row, where, intact);
+        CDR_FAIL_ID(err, CDR_ENUMERIC, "train.nonfinite", "step %lld: %s, but a repetition of the step shows no non-finite value: the sum overflowed. %s",
+                    (long long)t->step + 1, what, then);
+    return cdr__share_error(s, first, s->rank == first ? nonfinite_error(t, &at, what, then, err) : CDR_OK, err);
 }
 
 static cdr_status one_step(run *t, cdr_step_record *rec, cdr_err *err)
@@ -240,7 +264,7 @@ static cdr_status one_step(run *t, cdr_step_record *rec, cdr_err *err)
     cdr_exec_get(s->exec, CDR_PROG_STEP, "count", 0, t->count, sizeof t->count);
     bool ok = m[CDR_METRIC_OK] != 0;
     double loss = t->count[COUNT_TRAINED] > 0 ? m[CDR_METRIC_LOSS] / (double)t->count[COUNT_TRAINED] : 0;
-    if (!ok && (s->r.train.on_nonfinite == CDR_NONFINITE_STOP || ++t->n_skipped > MAX_SKIPPED)) return name_nonfinite(t, loss, err);
+    if (!ok && (s->r.train.on_nonfinite == CDR_NONFINITE_STOP || ++t->n_skipped > MAX_SKIPPED)) return name_nonfinite(t, loss, m[CDR_METRIC_NORM], err);
     if (!ok) {
         int32_t one = 1;
         cdr_exec_put_run(s->exec, cdr_program_find(&s->bundle, &s->bundle.progs[CDR_PROG_STEP], "ok"), &one, sizeof one);
@@ -304,16 +328,23 @@ static bool due(const cdr_every *e, int64_t step) { return e->steps > 0 && step 
 static cdr_status between(run *t, bool last, cdr_err *err)
 {
     const cdr_recipe *r = &t->s.r;
-    if (last || due(&r->eval.every, t->step)) CDR_TRY(evaluate(t, err));
-    if (last || due(&r->generate.every, t->step)) CDR_TRY(samples(t, err));
+    bool leaves = t->count[COUNT_EXIT] && !last;                 /* whoever sent the signal does not wait for an evaluation */
+    if (last || (due(&r->eval.every, t->step) && !leaves)) CDR_TRY(evaluate(t, err));
+    if (last || (due(&r->generate.every, t->step) && !leaves)) CDR_TRY(samples(t, err));
     bool timed = r->checkpoint.every.seconds > 0 && (double)(cdr_now_ns() - t->last_save_ns) * 1e-9 > r->checkpoint.every.seconds;
     int64_t want = timed;
     if (r->checkpoint.every.seconds > 0 && cdr_comm_broadcast(t->s.world, &want, sizeof want, 0) != CDR_OK) {
         cdr_comm_lost(t->s.world, err);
         return CDR_ERANK;
     }
-    if (t->count[COUNT_EXIT]) return save(t, "signal", err);
-    if (t->count[COUNT_SAVE]) return save(t, "signal", err);
+    if (t->count[COUNT_EXIT]) {
+        cdr__events_signal(&t->e, asked_by(t->sig_exit, t->file_exit), "save_exit");
+        return save(t, !t->sig_exit && t->file_exit ? "file" : "signal", err);
+    }
+    if (t->count[COUNT_SAVE]) {
+        cdr__events_signal(&t->e, asked_by(t->sig_save, t->file_save), "save");
+        return save(t, !t->sig_save && t->file_save ? "file" : "signal", err);
+    }
     if (due(&r->checkpoint.every, t->step) || want) return save(t, "every", err);
     if (last && r->checkpoint.at_end) return save(t, "end", err);
     return CDR_OK;
@@ -332,8 +363,7 @@ static cdr_status loop(run *t, const char **status, cdr_err *err)
         CDR_TRY(between(t, last, err));
         if (t->count[COUNT_EXIT] && !last) {
             *status = "signal";
-            cdr__events_signal(&t->e, signal_name(exit_signal), "save_exit");
-            return cdr_fail(err, CDR_ESAVED, "train.signal", "signal: saved step %lld. Start again to continue", (long long)t->step);
+            return cdr_fail(err, CDR_ESAVED, "train.signal", "%s: saved step %lld. Start again to continue", t->file_exit ? "stop" : "signal", (long long)t->step);
         }
         if (t->count[COUNT_TIME]) {
             *status = "time";
@@ -352,7 +382,7 @@ static cdr_status open_all(run *t, const cdr_train_args *a, cdr_err *err)
     CDR_TRY(cdr__session_data(&t->s, err));
     CDR_TRY(cdr__session_compile(&t->s, err));
     cdr_status st = own_directory(t, err);
-    CDR_TRY(agree(t, st, err));
+    CDR_TRY(cdr__share_error(&t->s, 0, st, err));        /* no rank resumes while another starts anew */
     return cdr__session_device(&t->s, err);
 }
 
@@ -374,6 +404,7 @@ static cdr_status train(run *t, const cdr_train_args *a, cdr_err *err)
     if (resumed) cdr__events_resume(&t->e, &restored, &diff);
     if (t->step >= t->s.r.train.steps) {
         if (t->e.out) fprintf(t->e.out, "done      all %lld steps are done; a larger train.steps continues\n", (long long)t->step);
+        cdr__events_end(&t->e, "done", CDR_OK, t->step, t->tokens, (double)(cdr_now_ns() - t->t0) * 1e-9, t->best_eval);
         return CDR_OK;
     }
     const char *status = "error";
@@ -391,6 +422,7 @@ cdr_status cdr_train(const cdr_train_args *a, cdr_result *r, cdr_err *err)
     run t = { .lock = -1 };
     (void)r;
     cdr_status st = train(&t, a, err);
+    if (st != CDR_OK && a->common.json && t.s.rank == 0 && !t.e.log) cdr__events_print_error(err);
     if (st != CDR_OK && st != CDR_ESAVED && t.s.rank == 0 && t.lock >= 0) {
         char path[1200];
         cdr_text text = { 0 };
