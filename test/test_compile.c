@@ -315,6 +315,91 @@ static void sums_are_rounded_once(void)
     no_part_of_a_sum_is_rounded(declare_half, one_slice_named_twice);
 }
 
+/* ---- recompute ---- */
+static double loss_and_gradients(const cdr_builder *m, cdr_compile_opts o, double *sum, int *n_again)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_err err = { CDR_OK, "", "" };
+    cdr_bundle b;
+    cdr_device *d;
+    cdr_exec *x;
+    double metrics[CDR_N_METRIC] = { NAN };
+    T_CHECK(cdr_compile(&o, m, pool, &b, &err) == CDR_OK && cdr_device_open(CDR_DEV_CPU, 0, 1, &d, &err) == CDR_OK);
+    cdr_exec_opts eo = { .bundle = &b, .device = d, .mesh = &o.mesh, .poison = true };
+    T_CHECK(cdr_exec_open(&eo, &x, &err) == CDR_OK && cdr_exec_init(x, 5, &err) == CDR_OK);
+    int32_t a[4][SMALL_T], micro = 0;
+    int64_t count[4] = { SMALL_T };
+    for (int32_t t = 0; t < SMALL_T; t++) {
+        a[0][t] = (t * 5 + 1) % SMALL_W;
+        a[1][t] = (t * 7 + 3) % SMALL_W;
+        a[2][t] = 0;
+        a[3][t] = t;
+    }
+    static const char *const name[] = { "tokens", "targets", "start", "pos" };
+    for (int k = 0; k < 4; k++) cdr_exec_put(x, CDR_PROG_STEP, name[k], 0, a[k], sizeof a[k]);
+    cdr_exec_put(x, CDR_PROG_STEP, "micro", 0, &micro, sizeof micro);
+    cdr_exec_put(x, CDR_PROG_STEP, "count", 0, count, sizeof count);
+    T_CHECK(cdr_exec_run(x, CDR_PROG_STEP, &err) == CDR_OK);
+    cdr_exec_get(x, CDR_PROG_STEP, "metrics", 0, metrics, sizeof metrics);
+    *sum = metrics[CDR_METRIC_NORM];
+    *n_again = 0;
+    for (int32_t i = 0; i < b.progs[CDR_PROG_STEP].n_calls; i++) *n_again += b.progs[CDR_PROG_STEP].calls[i].phase == CDR_P_AGAIN;
+    cdr_exec_close(x);
+    d->ops->close(d);
+    cdr_pool_free(pool);
+    return metrics[CDR_METRIC_LOSS];
+}
+
+/* The views and what they are views of lie in one layer, so the backward reads views of views of clones. */
+FORWARD(layer_with_views)
+{
+    cdr_graph_enter(g, 0, "layers.0");
+    return views_of_views(model, g, io, err);
+}
+
+static void recompute_sees_through_views(void)
+{
+    cdr_builder m = { NULL, declare_views, layer_with_views };
+    cdr_compile_opts o = small_opts(CDR_F32);
+    double norm[2];
+    int n_again[2];
+    double keep = loss_and_gradients(&m, o, &norm[0], &n_again[0]);
+    o.policy = CDR_POLICY_RECOMPUTE;
+    double again = loss_and_gradients(&m, o, &norm[1], &n_again[1]);
+    T_CHECK(isfinite(keep) && keep == again && norm[0] > 0 && norm[0] == norm[1]);
+    T_CHECK(n_again[0] == 0 && n_again[1] > 4);
+}
+
+/* Nothing but the inputs of a recomputed layer is kept, whatever views it is read through. */
+static void recompute_keeps_nothing_alive_through_views(void)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_err err = { CDR_OK, "", "" };
+    cdr_builder m = { NULL, declare_views, layer_with_views };
+    cdr_compile_opts o = small_opts(CDR_F32);
+    cdr_bundle b;
+    o.policy = CDR_POLICY_RECOMPUTE;
+    T_CHECK(cdr_compile(&o, &m, pool, &b, &err) == CDR_OK);
+    const cdr_program *p = &b.progs[CDR_PROG_STEP];
+    bool *made = cdr_pool_alloc(pool, (size_t)(b.n_shared + p->n_vals));
+    int n = 0;
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        const cdr_call *c = &p->calls[i];
+        for (int k = 0; k < c->n_in && c->phase == CDR_P_BWD && c->layer == 0; k++) {
+            cdr_val v = p->operands[c->arg + (uint32_t)k];
+            bool kept = v != CDR_NONE && made[cdr_value_root(&b, p, v, NULL)];
+            if (kept) fprintf(stderr, "  %s reads %s\n", p->strings + c->origin, cdr_value_name(&b, p, v));
+            n += kept;
+        }
+        for (int k = c->n_in; k < c->n_in + c->n_out && c->phase == CDR_P_FWD && c->layer == 0; k++) {
+            cdr_val v = p->operands[c->arg + (uint32_t)k];
+            if (v != CDR_NONE) made[cdr_value_root(&b, p, v, NULL)] = true;
+        }
+    }
+    T_CHECK(n == 0);
+    cdr_pool_free(pool);
+}
+
 /* ---- what verify must see: each fault is planted into a right program ---- */
 static cdr_status compiled(cdr_compile_opts o, cdr_pool *pool, cdr_bundle *b)
 {
@@ -511,6 +596,8 @@ int main(int argc, char **argv)
     T_RUN(what_has_no_gradient_is_refused);
     T_RUN(micro_batches_have_a_limit);
     T_RUN(odd_units_have_the_same_bits_on_every_layout);
+    T_RUN(recompute_sees_through_views);
+    T_RUN(recompute_keeps_nothing_alive_through_views);
     T_RUN(verify_sees_bytes_that_are_taken);
     T_RUN(verify_sees_operands_of_one_call_overlap);
     T_RUN(verify_sees_two_micro_batches_in_one_copy);

@@ -1,6 +1,7 @@
 /* policy: keep or recompute. A layer that is recomputed keeps only what other layers made (its inputs); its forward
  * calls are cloned, phase AGAIN, in front of its backward. A gathered weight is gathered again in the same way (FSDP's
- * reshard_after_forward), except what the last forward call reads (the head), whose backward comes next. Calls with EFFECT exist once: they are never cloned, and neither is what needs them.
+ * reshard_after_forward), except what the last forward call reads (the head), whose backward comes next. Calls with
+ * EFFECT exist once: they are never cloned; what reads them reads the one result.
  *
  * The backward is cut into groups, maximal runs of calls with the same layer; each group has its own clones, so a clone
  * lives no longer than its group. */
@@ -30,7 +31,7 @@ static bool again(const policy *s, int32_t id, int layer)
     return c->layer >= 0 && c->layer == layer && c->layer < s->p->recompute_layers;
 }
 
-/* Marks the maker of v where it can be run again; true if newly marked. */
+/* Marks the maker of v where it can be run again. */
 static void mark(policy *s, cdr_val v, int layer)
 {
     v = v == CDR_NONE ? v : cdr__root(s->g, v);
@@ -39,15 +40,17 @@ static void mark(policy *s, cdr_val v, int layer)
     if (c >= 0 && again(s, c, layer)) s->needed[c] = true;
 }
 
-/* v as the current group sees it: its clone, or a view of the clone of what it is a view of. */
+/* v as the current group sees it: its clone, or a view of the clone of what it is a view of, through any number of views. */
 static cdr_val seen(policy *s, cdr_val v)
 {
     if (v == CDR_NONE || v < CDR_LOCAL0) return v;
     if (s->clone[v - CDR_LOCAL0] != CDR_NONE) return s->clone[v - CDR_LOCAL0];
-    cdr_val of = cdr_graph_at(s->g, v)->alias;
-    if (of == CDR_NONE || of < CDR_LOCAL0 || s->clone[of - CDR_LOCAL0] == CDR_NONE) return v;
     cdr_value x = *cdr_graph_at(s->g, v);
-    cdr_val w = cdr_graph_view(s->g, s->clone[of - CDR_LOCAL0], x.alias_at, x.t, "again");
+    int64_t at = x.alias_at;
+    cdr_val of = x.alias;
+    for (; of >= CDR_LOCAL0 && s->clone[of - CDR_LOCAL0] == CDR_NONE; of = cdr_graph_at(s->g, of)->alias) at += cdr_graph_at(s->g, of)->alias_at;
+    if (of < CDR_LOCAL0) return v;
+    cdr_val w = cdr_graph_view(s->g, s->clone[of - CDR_LOCAL0], at, x.t, "again");
     s->clone[v - CDR_LOCAL0] = w;
     *CDR_PUSH(s->p->pool, s->touched, s->n_touched, s->cap_touched) = v;
     return w;

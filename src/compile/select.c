@@ -2,18 +2,11 @@
  * types; and its scratch. The choice looks at types only, never at a rank's place, so every rank chooses alike. */
 #include "compile/pass.h"
 
-typedef struct { cdr_type t[CDR_MAX_OPERANDS]; } types_of;
-
-static void call_types(const cdr_graph *g, const cdr_call *c, types_of *out)
+static void types_of(const cdr_graph *g, const cdr_call *c, cdr_type t[CDR_MAX_OPERANDS])
 {
     for (int i = 0; i < c->n_in + c->n_out; i++) {
         cdr_val v = g->operands[c->arg + (uint32_t)i];
-        if (v == CDR_NONE) {
-            memset(&out->t[i], 0, sizeof out->t[i]);
-            out->t[i].dtype = CDR_N_DTYPES;
-        } else {
-            out->t[i] = *cdr_graph_type(g, v);
-        }
+        t[i] = v == CDR_NONE ? (cdr_type){ .dtype = CDR_N_DTYPES } : *cdr_graph_type(g, v);
     }
 }
 
@@ -27,20 +20,20 @@ static cdr_status choose(cdr_pass *p, cdr_graph *g, cdr_call *c)
 {
     const cdr_op *op = cdr__op(c);
     if (op->flags & CDR_OP_VIEW) return CDR_OK;
-    types_of ty;
-    call_types(g, c, &ty);
+    cdr_type t[CDR_MAX_OPERANDS];
+    types_of(g, c, t);
     const void *attr = cdr_graph_attr(g, c);
     const cdr_kernel *table = cdr_op_kernels(op, p->o->device);
     cdr_text why = { 0 };
     for (int k = 0; table && table[k].name; k++) {
-        const char *no = refusal(&table[k], p->o, attr, c, ty.t);
+        const char *no = refusal(&table[k], p->o, attr, c, t);
         if (no) {
             cdr_text_printf(&why, "%s%s: %s", why.n ? "; " : "", table[k].name, no);
             continue;
         }
         cdr_text_free(&why);
         c->kernel = (uint16_t)k;
-        size_t bytes = table[k].work_bytes ? table[k].work_bytes(attr, c->n_in, c->n_out, ty.t, p->o->n_threads) : 0;
+        size_t bytes = table[k].work_bytes ? table[k].work_bytes(attr, c->n_in, c->n_out, t, p->o->n_threads) : 0;
         if (bytes > 0) {
             g->prefix = "";
             c->work = cdr_graph_value(g, cdr_type_1d(CDR_U8, (int64_t)bytes), CDR_TURN, CDR_C_WORK, "work");
@@ -76,12 +69,8 @@ void cdr_compile_why(cdr_text *out, const cdr_compile_opts *o, const cdr_bundle 
             const cdr_call *c = &p->calls[i];
             const cdr_op *op = cdr__op(c);
             if (op->flags & CDR_OP_VIEW) continue;
-            cdr_type t[CDR_MAX_OPERANDS] = { { 0 } };
-            for (int k = 0; k < c->n_in + c->n_out; k++) {
-                cdr_val v = p->operands[c->arg + (uint32_t)k];
-                if (v == CDR_NONE) t[k].dtype = CDR_N_DTYPES;
-                else t[k] = cdr_value_at(b, p, v)->t;
-            }
+            cdr_type t[CDR_MAX_OPERANDS];
+            cdr_call_types(b, p, c, t);
             const cdr_kernel *table = cdr_op_kernels(op, o->device);
             cdr_text_printf(out, "%s %s %s: %s", p->name, p->strings + c->origin, op->name, table[c->kernel].name);
             for (int k = 0; k < c->kernel; k++)

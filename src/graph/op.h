@@ -149,7 +149,8 @@ typedef struct cdr_op {
     uint32_t add_ok;              /* mask of outputs whose kernels honour the add bit */
     cdr_status (*infer)(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e);
     /* Appends the backward calls. dout[k]: gradient of output k, or CDR_NONE. want[i]: input i needs one; leave it in
-     * din[i]: a fresh output, or dout itself where the gradient passes through. Dtype and accumulation are the caller's. */
+     * din[i]: a fresh output (a different one each), or dout itself where the gradient passes through. Dtype and
+     * accumulation are the caller's. */
     cdr_status (*grad)(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e);
     cdr_status (*shard)(cdr_graph *g, const cdr_call *c, const cdr_mesh *m, cdr_val *out, cdr_err *e);  /* NULL: ROWWISE */
     int (*saves)(const void *attr, int n_in, const cdr_type *in, cdr_save *alt, int max);
@@ -245,6 +246,8 @@ cdr_val cdr_program_find(const cdr_bundle *b, const cdr_program *p, const char *
 /* Does call c read / write operand i (0 .. n_in + n_out - 1)? From the op's rmw mask and the add bits. */
 bool cdr_call_reads(const cdr_program *p, const cdr_call *c, int i);
 bool cdr_call_writes(const cdr_program *p, const cdr_call *c, int i);
+/* Types of c's operands, absent ones as dtype CDR_N_DTYPES. */
+void cdr_call_types(const cdr_bundle *b, const cdr_program *p, const cdr_call *c, cdr_type t[CDR_MAX_OPERANDS]);
 void cdr_program_print(cdr_text *out, const cdr_bundle *b, const cdr_program *p);
 
 #ifdef __cplusplus

@@ -85,6 +85,14 @@ bool cdr_call_reads(const cdr_program *p, const cdr_call *c, int i)
     return (((c->add | cdr_ops[c->op]->rmw) >> k) & 1u) != 0;
 }
 
+void cdr_call_types(const cdr_bundle *b, const cdr_program *p, const cdr_call *c, cdr_type t[CDR_MAX_OPERANDS])
+{
+    for (int k = 0; k < c->n_in + c->n_out; k++) {
+        cdr_val v = p->operands[c->arg + (uint32_t)k];
+        t[k] = v == CDR_NONE ? (cdr_type){ .dtype = CDR_N_DTYPES } : cdr_value_at(b, p, v)->t;
+    }
+}
+
 static void print_value(cdr_text *out, const cdr_bundle *b, const cdr_program *p, cdr_val v)
 {
     if (v == CDR_NONE) {

@@ -31,12 +31,8 @@ static const cdr_coll *coll_of(const cdr_program *p, const cdr_call *c)
 
 static cdr_cost call_cost(const cdr_bundle *b, const cdr_program *p, const cdr_call *c)
 {
-    cdr_type t[CDR_MAX_OPERANDS] = { { 0 } };
-    for (int k = 0; k < c->n_in + c->n_out; k++) {
-        cdr_val v = p->operands[c->arg + (uint32_t)k];
-        if (v == CDR_NONE) t[k].dtype = CDR_N_DTYPES;
-        else t[k] = cdr_value_at(b, p, v)->t;
-    }
+    cdr_type t[CDR_MAX_OPERANDS];
+    cdr_call_types(b, p, c, t);
     return cdr_op_cost(cdr_ops[c->op], p->attrs + c->attr, c->n_in, c->n_out, t);
 }
 
