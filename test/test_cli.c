@@ -243,6 +243,44 @@ static void control_files(void)
     T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s -q", r, run_dir)), 0, 0);
 }
 
+static void plans_that_do_not_fit(void)
+{
+    T_NEAR(run("plan tiny-test --set memory.device_limit=14MB --require-fit"), 0, 0);          /* with some layers recomputed */
+    T_HAS(out, "bytes of 14,000,000: fits, ");
+    T_NEAR(run("plan tiny-test --set memory.device_limit=14MB --set memory.policy=keep --require-fit"), 1, 0);
+    T_HAS(errors, "memory.policy=auto -> ");
+    T_NEAR(run("plan tiny-test --set memory.device_limit=13MB --require-fit"), 1, 0);
+    T_HAS(errors, "error: ddr: the rank needs ");
+    T_HAS(errors, " bytes, has 13,000,000: short by ");
+    T_HAS(errors, ", with every layer recomputed. Changes that fit, each compiled: ");
+    T_NEAR(run("plan tiny-test --json --set memory.device_limit=13MB"), 0, 0);
+    const cdr_json *result = cdr_json_get(document(), "result"), *fixes = cdr_json_get(result, "fixes");
+    T_CHECK(!cdr_json_bool(cdr_json_get(result, "fits"), true) && cdr_json_count(fixes) >= 1);
+    for (int64_t i = 0; i < cdr_json_count(fixes); i++) {      /* each, taken by name, fits with the bytes that it says */
+        const cdr_json *set = cdr_json_get(cdr_json_at(fixes, i), "set");
+        const char *args = "plan tiny-test --json --set memory.device_limit=13MB";
+        for (int64_t k = 0; k < cdr_json_count(set); k++)
+            args = cdr_pool_printf(pool, "%s --set %s=%s", args, cdr_json_key(set, k), cdr_json_str(cdr_json_at(set, k), ""));
+        T_NEAR(run(args), 0, 0);
+        result = cdr_json_get(document(), "result");
+        T_CHECK(cdr_json_bool(cdr_json_get(result, "fits"), false) && cdr_json_count(cdr_json_get(result, "fixes")) == 0);
+        const cdr_json *tier = cdr_json_get(cdr_json_get(cdr_json_at(cdr_json_get(result, "rank_classes"), 0), "tiers"), "ddr");
+        T_CHECK(cdr_json_int(cdr_json_get(tier, "total_bytes"), 0) == cdr_json_int(cdr_json_get(cdr_json_at(fixes, i), "total_bytes"), -1));
+    }
+    T_NEAR(run("plan tiny-test --set memory.device_limit=1KiB --require-fit"), 1, 0);
+    T_HAS(errors, "take a smaller model");
+}
+
+static void plan_prints_the_layers_asked_for(void)
+{
+    T_NEAR(run("plan tiny-test --print why --layers 1"), 0, 0);
+    T_HAS(out, "layers.1.");
+    T_HAS(out, "head.");
+    T_CHECK(strstr(out, "layers.0.") == NULL);
+    T_NEAR(run("plan tiny-test --print why --layers 2"), 2, 0);
+    T_HAS(errors, "--layers: \"2\" is no layer set of 2 layers");
+}
+
 static void generation_stops(void)
 {
     T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/gen -q --steps 40 --set optimizer.learning_rate=1e-2", recipe(), dir)), 0, 0);
@@ -342,6 +380,8 @@ int main(int argc, char **argv)
     T_RUN(a_directory_in_use_is_left_alone);
     T_RUN(control_files);
     T_RUN(generation_stops);
+    T_RUN(plans_that_do_not_fit);
+    T_RUN(plan_prints_the_layers_asked_for);
     T_RUN(show_prints_origins);
     T_RUN(help_lists_every_flag_and_an_example_that_parses);
     T_RUN(a_dictionary_becomes_text);

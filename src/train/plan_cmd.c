@@ -1,9 +1,13 @@
 /* plan_cmd.c: the real compile of every rank, without a device, and what it costs. */
 #include "plan/account.h"
-#include "train/session.h"
+#include "train/fit.h"
 #include <stdlib.h>
 
-typedef struct { cdr_session s; cdr_account a; cdr_basis basis; double step_s; int64_t limit; bool fits; } plan;
+typedef struct {
+    cdr_session s; cdr_account a; cdr_basis basis; double step_s; int64_t limit; bool fits;
+    cdr_fix fix[CDR_MAX_FIXES]; int n_fixes;        /* where it does not fit */
+    bool *layer;                                    /* --layers: those that are printed; NULL: all */
+} plan;
 
 /* The machine decides kernels: a CPU machine file has this machine's instruction sets, capped by the file's arch. */
 static cdr_status target(plan *p, int *kind, uint32_t *isa, int *n_threads, cdr_err *err)
@@ -43,6 +47,7 @@ static cdr_status compile_all(plan *p, int rank, cdr_err *err)
     cdr_account_bundle(&s->bundle, &p->a);
     p->limit = s->opts.budget_bytes;
     p->fits = p->limit <= 0 || p->a.total_bytes <= p->limit;
+    if (!p->fits) p->n_fixes = cdr__fixes(s, p->fix);
     p->step_s = cdr_account_step_s(&p->a, &s->machine, s->opts.compute, &p->basis);
     return CDR_OK;
 }
@@ -53,10 +58,10 @@ static void to_text(const plan *p, cdr_text *t)
 {
     const cdr_session *s = &p->s;
     const cdr_account *a = &p->a;
-    char n[32];
+    char n[32], limit[32], off[32];
     cdr_text_printf(t, "model     %s\n", cdr_model_summary(s->model, s->pool));
-    cdr_text_printf(t, "mesh      replicate %d x shard %d x context 1; %lld micro-batches of %lld tokens a rank; %d rank%s compiled in %.2f s\n", s->mesh.size[0],
-                    s->mesh.size[1], (long long)s->r.ranks.n_micro, (long long)s->opts.T, s->n_ranks, s->n_ranks == 1 ? "" : "s", s->compile_s);
+    cdr_text_printf(t, "mesh      replicate %d x shard %d x context 1; %lld micro-batch%s of %lld tokens a rank; %d rank%s compiled in %.2f s\n", s->mesh.size[0],
+                    s->mesh.size[1], (long long)s->r.ranks.n_micro, s->r.ranks.n_micro == 1 ? "" : "es", (long long)s->opts.T, s->n_ranks, s->n_ranks == 1 ? "" : "s", s->compile_s);
     cdr_text_printf(t, "per device, MB:");
     for (int c = 0, first = 1; c < CDR_N_CLASSES; c++)
         if (a->by_class[c] > 0) {
@@ -66,9 +71,16 @@ static void to_text(const plan *p, cdr_text *t)
     cdr_text_printf(t, "\n");
     cdr_format_count(n, a->total_bytes);
     cdr_text_printf(t, "          %s bytes", n);
-    if (p->limit > 0) cdr_text_printf(t, " of %.2f MB: %s by %.2f MB", mb(p->limit), p->fits ? "fits" : "does not fit", mb(llabs(p->limit - a->total_bytes)));
+    cdr_format_count(limit, p->limit);
+    cdr_format_count(off, llabs(p->limit - a->total_bytes));
+    if (p->limit > 0) cdr_text_printf(t, p->fits ? " of %s: fits, %s free" : " of %s: does not fit, short by %s", limit, off);
     cdr_text_printf(t, "; peak at %s %s; placement %.4f x its lower bound\n", a->peak_prog, a->peak_at,
                     (double)a->total_bytes / (double)CDR_MAX(a->lower_bound_bytes, 1));
+    for (int i = 0; i < p->n_fixes; i++) {
+        cdr_text_printf(t, i ? "          " : "fits with ");
+        cdr__fix_text(t, &p->fix[i]);
+        cdr_text_append(t, "\n", 1);
+    }
     cdr_text_printf(t, "traffic  ");
     for (int i = 0; i < a->n_colls; i++)
         cdr_text_printf(t, "%s %s %.2f MB (%lld calls)", i ? "," : "", a->coll[i].name, mb(a->coll[i].bytes), (long long)a->coll[i].calls);
@@ -130,7 +142,41 @@ static void to_json(const plan *p, cdr_jw *w)
     cdr_jw_real(w, "flop", a->flop);
     cdr_jw_bool(w, "calibrated", p->basis == CDR_BASIS_MEASURED);
     cdr_jw_end(w, '}');
+    cdr_jw_begin(w, "fixes", '[');
+    for (int i = 0; i < p->n_fixes; i++) {
+        cdr_jw_begin(w, NULL, '{');
+        cdr_jw_begin(w, "set", '{');
+        for (int k = 0; k < p->fix[i].n_keys; k++) cdr_jw_str(w, p->fix[i].key[k], p->fix[i].value[k]);
+        cdr_jw_end(w, '}');
+        cdr_jw_int(w, "total_bytes", p->fix[i].total_bytes);
+        cdr_jw_end(w, '}');
+    }
+    cdr_jw_end(w, ']');
     cdr_jw_end(w, '}');
+}
+
+/* --layers: of what --print prints, the lines that name no layer or one of these. */
+static void keep_layers(const plan *p, const char *lines, cdr_text *out)
+{
+    for (const char *line = lines; *line;) {
+        size_t n = strcspn(line, "\n");
+        const char *at = memmem(line, n, "layers.", 7);
+        int layer = at ? atoi(at + 7) : -1;
+        if (layer < 0 || (layer < p->s.info->n_layers && p->layer[layer])) cdr_text_append(out, line, n + (line[n] == '\n'));
+        line += n + (line[n] == '\n');
+    }
+}
+
+static cdr_status read_layers(plan *p, const char *set, cdr_err *err)
+{
+    int n = p->s.info->n_layers;
+    if (!set) return CDR_OK;
+    if (strcmp(p->s.r.model.layers, "all") != 0)
+        CDR_FAIL_ID(err, CDR_EUSAGE, "usage.value", "--layers: counts the layers of the whole model. Leave model.layers (%s) away, or --layers", p->s.r.model.layers);
+    p->layer = cdr_pool_alloc(p->s.pool, (size_t)n);
+    if (!cdr__layer_set(set, n, p->layer))
+        CDR_FAIL_ID(err, CDR_EUSAGE, "usage.value", "--layers: \"%s\" is no layer set of %d layers: all, 3, 0-7, 0-3,8,last or every 4 from 3", set, n);
+    return CDR_OK;
 }
 
 static cdr_status extra(const plan *p, const char *what, cdr_text *t, cdr_err *err)
@@ -154,15 +200,19 @@ static cdr_status run(plan *p, const cdr_plan_args *a, cdr_text *text, cdr_text 
     CDR_TRY(cdr_recipe_resolve_ranks(&s->r, (int)n, err));
     cdr__session_mesh(s, 0, (int)n);
     CDR_TRY(compile_all(p, a->rank, err));
-    for (int i = 0; i < a->n_print; i++) CDR_TRY(extra(p, a->print[i], text, err));
+    CDR_TRY(read_layers(p, a->layers, err));
+    for (int i = 0; i < a->n_print; i++) {
+        cdr_text lines = { 0 };
+        cdr_status st = extra(p, a->print[i], &lines, err);
+        if (lines.s && p->layer) keep_layers(p, lines.s, text);
+        else if (lines.s) cdr_text_append(text, lines.s, lines.n);
+        cdr_text_free(&lines);
+        CDR_TRY(st);
+    }
     to_text(p, text);
     cdr_jw w = { .t = json };
     to_json(p, &w);
-    if (a->require_fit && !p->fits)
-        CDR_FAIL_ID(err, CDR_EUSER, "plan.does-not-fit", "%s: each of %d ranks needs %lld bytes, has %lld: short by %lld at %s %s, with every layer recomputed. "
-                    "Lower train.micro_batch_tokens or raise parallel.shard", s->bundle.tiers[0].name, s->n_ranks, (long long)p->a.total_bytes,
-                    (long long)p->limit, (long long)(p->a.total_bytes - p->limit), p->a.peak_prog, p->a.peak_at);
-    return CDR_OK;
+    return a->require_fit && !p->fits ? cdr__does_not_fit(s, err) : CDR_OK;
 }
 
 cdr_status cdr_plan(const cdr_plan_args *a, cdr_result *r, cdr_err *err)

@@ -1,5 +1,6 @@
 /* session.c: from a recipe to an open executor. */
 #include "train/session.h"
+#include "train/fit.h"
 #include "train/debug.h"
 #include <stdlib.h>
 
@@ -161,10 +162,7 @@ cdr_status cdr__session_compile(cdr_session *s, cdr_err *err)
     CDR_TRY(cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err));
     s->compile_s = (double)(cdr_now_ns() - t0) * 1e-9;
     int64_t need = s->bundle.run_bytes[0] + s->bundle.exec_bytes[0];
-    if (s->opts.budget_bytes > 0 && need > s->opts.budget_bytes)
-        CDR_FAIL_ID(err, CDR_EUSER, "plan.does-not-fit", "%s: each of %d ranks needs %lld bytes, has %lld: short by %lld with every layer recomputed. "
-                    "Lower train.micro_batch_tokens or raise parallel.shard", s->bundle.tiers[0].name, s->n_ranks, (long long)need,
-                    (long long)s->opts.budget_bytes, (long long)(need - s->opts.budget_bytes));
+    if (s->opts.budget_bytes > 0 && need > s->opts.budget_bytes) return cdr__does_not_fit(s, err);
     return CDR_OK;
 }
 
