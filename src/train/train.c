@@ -79,7 +79,7 @@ typedef struct {
     int lock;
     int64_t step, tokens, trained; double best_eval;
     int64_t t0, last_save_ns, last_save_step; double data_s;
-    int64_t count[N_COUNT];
+    int64_t count[N_COUNT], own_count[N_COUNT];              /* over all ranks; this rank's */
     int n_skipped;
     int sig_save, sig_exit; bool file_save, file_exit;      /* what this rank saw of them before this step */
     double step_s;                /* smoothed */
@@ -154,6 +154,23 @@ static cdr_status start_or_resume(run *t, const cdr_train_args *a, cdr_restored 
     return CDR_OK;
 }
 
+/* Every rank has read the directory for itself: all are at one step, or none goes on. One rank's error is everybody's. */
+static cdr_status agree_on_start(run *t, cdr_status st, cdr_err *err)
+{
+    cdr_session *s = &t->s;
+    int64_t mine[2] = { st, t->step }, *all = cdr_pool_alloc(s->pool, sizeof mine * (size_t)s->n_ranks);
+    if (cdr_comm_all_gather(s->world, mine, all, sizeof mine) != CDR_OK) {
+        cdr_comm_lost(s->world, err);
+        return CDR_ERANK;
+    }
+    for (int r = 0; r < s->n_ranks; r++) if (all[2 * r] != CDR_OK) return cdr__share_error(s, r, st, err);
+    for (int r = 1; r < s->n_ranks; r++)
+        if (all[2 * r + 1] != all[1])
+            CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.ranks-differ", "rank %d found step %lld in %s, rank 0 step %lld: the ranks do not see the same files. "
+                        "Start all with one output_dir", r, (long long)all[2 * r + 1], s->r.output_dir, (long long)all[1]);
+    return CDR_OK;
+}
+
 /* ---- one step ---- */
 static int64_t shard_id(const cdr_session *s, int mb)
 {
@@ -190,8 +207,9 @@ static void fill_inputs(run *t)
     t->file_save = s->rank == 0 && access(path, F_OK) == 0 && unlink(path) == 0;
     t->sig_exit = asked_exit;
     t->sig_save = asked_save;
-    asked_save = 0;
+    if (t->sig_save) asked_save = 0;                             /* one that comes between the two lines is not lost */
     int64_t count[N_COUNT] = { trained, t->sig_exit || t->file_exit, t->sig_save || t->file_save, time_up };
+    memcpy(t->own_count, count, sizeof count);
     cdr_exec_put(s->exec, CDR_PROG_STEP, "count", 0, count, sizeof count);
     t->data_s = (double)(cdr_now_ns() - t0) * 1e-9;
 }
@@ -233,6 +251,7 @@ static cdr_status name_nonfinite(run *t, double loss, double norm, cdr_err *err)
     cdr_session *s = &t->s;
     cdr_nonfinite at = { 0 };
     cdr_exec_check_finite(s->exec, true);
+    cdr_exec_put(s->exec, CDR_PROG_PROBE, "count", 0, t->own_count, sizeof t->own_count);      /* the step has put the sum in its place */
     cdr_status st = cdr_exec_run(s->exec, CDR_PROG_PROBE, err);
     cdr_exec_check_finite(s->exec, false);
     CDR_TRY(st);
@@ -394,7 +413,7 @@ static cdr_status train(run *t, const cdr_train_args *a, cdr_err *err)
     t->t0 = t->last_save_ns = cdr_now_ns();
     t->last_save_step = -1;
     CDR_TRY(open_all(t, a, err));
-    CDR_TRY(start_or_resume(t, a, &restored, &diff, &resumed, err));
+    CDR_TRY(agree_on_start(t, start_or_resume(t, a, &restored, &diff, &resumed, err), err));
     if (resumed) t->last_save_step = t->step;
     CDR_TRY(cdr__events_open(&t->e, &t->s, a->common.json, a->common.quiet, err));
     CDR_TRY(write_recipes(t, err));
