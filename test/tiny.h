@@ -104,11 +104,8 @@ static inline void tiny_collect(const cdr_bundle *b, cdr_exec *x, const cdr_mesh
     for (int32_t i = 0; i < b->n_params; i++) {
         const cdr_param *q = &b->params[i];
         cdr_val part[] = { q->master, q->m, q->v };
-        int64_t cols = cdr_type_elems(&q->global) / q->global.n[0], R = q->global.n[0], first = 0, rows = R;
-        if (q->split[0] == CDR_AXIS_SHARD) {
-            first = m->rank[1] * R / m->size[1];
-            rows = (m->rank[1] + 1) * R / m->size[1] - first;
-        }
+        int64_t cols = cdr_type_elems(&q->global) / q->global.n[0], R = q->global.n[0], first, rows;
+        cdr_param_rows(q, m, &first, &rows);
         for (int k = 0; k < 3; k++) {
             const float *src = cdr_exec_ptr(x, CDR_PROG_STEP, part[k], 0);
             if (at + R * cols <= TINY_MAX_WEIGHTS && m->rank[0] == 0) memcpy(r->weights + at + first * cols, src, sizeof(float) * (size_t)(rows * cols));

@@ -219,9 +219,9 @@ cdr_status cdr__place(cdr_pass *p)
         int64_t step_end = stack(prog->vals, prog->n_vals, CDR_STEP, b->run_bytes[0]), height, bound, peak;
         place_turn(p, prog, step_end, &height, &bound, &peak);
         resolve_aliases(b, prog);
+        b->lower_bound[0] = CDR_MAX(b->lower_bound[0], step_end + bound);
         if (step_end - b->run_bytes[0] + height > b->exec_bytes[0]) {
             b->exec_bytes[0] = step_end - b->run_bytes[0] + height;
-            b->lower_bound[0] = step_end + bound;
             b->peak_prog = q;
             b->peak_call = peak;
         }

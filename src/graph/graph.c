@@ -209,6 +209,14 @@ int32_t cdr_param_find(const cdr_bundle *b, const char *name)
     return -1;
 }
 
+void cdr_param_rows(const cdr_param *q, const cdr_mesh *m, int64_t *first, int64_t *n)
+{
+    int64_t R = q->global.n[0], r = m->rank[CDR_AXIS_SHARD], size = m->size[CDR_AXIS_SHARD];
+    bool split = q->split[0] == CDR_AXIS_SHARD;
+    *first = split ? r * R / size : 0;
+    *n = split ? (r + 1) * R / size - *first : R;
+}
+
 int32_t cdr_graph_declare(cdr_graph *g, cdr_param p)
 {
     if (g->failed) return -1;

@@ -227,6 +227,8 @@ cdr_val cdr_graph_call1(cdr_graph *g, const cdr_op *op, const void *attr, int n_
 cdr_val cdr_graph_param(cdr_graph *g, const char *fmt, ...) CDR_PRINTF(2, 3);   /* value of a declared parameter, by name */
 int32_t cdr_graph_declare(cdr_graph *g, cdr_param p);                     /* new parameter; index in b->params, -1 on error */
 int32_t cdr_param_find(const cdr_bundle *b, const char *name);            /* -1: none */
+/* Rows [*first, *first + *n) of the whole parameter that a rank of the mesh holds. */
+void cdr_param_rows(const cdr_param *q, const cdr_mesh *m, int64_t *first, int64_t *n);
 void cdr_graph_enter(cdr_graph *g, int layer, const char *fmt, ...) CDR_PRINTF(3, 4);   /* prefix and layer of what follows */
 cdr_status cdr_graph_fail(cdr_graph *g, cdr_status st, const char *fmt, ...) CDR_PRINTF(3, 4);
 const void *cdr_graph_attr(const cdr_graph *g, const cdr_call *c);

@@ -16,17 +16,12 @@ static void draw(const cdr_param *q, uint64_t seed, int64_t first, int64_t n, fl
 
 cdr_status cdr_exec_init(cdr_exec *x, uint64_t seed, cdr_err *err)
 {
-    const cdr_mesh *m = x->o.mesh;
     (void)err;
     for (int32_t i = 0; i < x->b->n_params; i++) {
         const cdr_param *q = &x->b->params[i];
         const cdr_value *shard = &x->b->shared[q->shard];
-        int64_t n = cdr_type_elems(&shard->t), cols = cdr_type_elems(&q->global) / q->global.n[0], first = 0, rows = q->global.n[0];
-        if (q->split[0] == CDR_AXIS_SHARD) {
-            int64_t r = m->rank[CDR_AXIS_SHARD], size = m->size[CDR_AXIS_SHARD];
-            first = r * q->global.n[0] / size;
-            rows = (r + 1) * q->global.n[0] / size - first;
-        }
+        int64_t n = cdr_type_elems(&shard->t), cols = cdr_type_elems(&q->global) / q->global.n[0], first, rows;
+        cdr_param_rows(q, x->o.mesh, &first, &rows);
         float *wide = cdr_alloc(sizeof *wide * (size_t)n);
         char *narrow = cdr_alloc((size_t)cdr_dtype_bytes(shard->t.dtype, n));
         memset(wide, 0, sizeof *wide * (size_t)n);

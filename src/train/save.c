@@ -12,15 +12,6 @@ static void values_of(const cdr_param *q, cdr_val v[4])
     v[3] = q->v;
 }
 
-/* rows of parameter q that this rank holds; whole: all */
-static void rows_of(const cdr_session *s, const cdr_param *q, int64_t *first, int64_t *n)
-{
-    int64_t R = q->global.n[0], r = s->mesh.rank[CDR_AXIS_SHARD], size = s->mesh.size[CDR_AXIS_SHARD];
-    bool split = q->split[0] == CDR_AXIS_SHARD;
-    *first = split ? r * R / size : 0;
-    *n = split ? (r + 1) * R / size - *first : R;
-}
-
 static int64_t collect(cdr_session *s, cdr_ckpt_piece *piece, cdr_pool *pool)
 {
     int64_t n = 0;
@@ -29,7 +20,7 @@ static int64_t collect(cdr_session *s, cdr_ckpt_piece *piece, cdr_pool *pool)
         bool split = q->split[0] == CDR_AXIS_SHARD;
         if (q->train == CDR_FROZEN || (!split && i % s->mesh.size[CDR_AXIS_SHARD] != s->mesh.rank[CDR_AXIS_SHARD])) continue;
         int64_t first, rows;
-        rows_of(s, q, &first, &rows);
+        cdr_param_rows(q, &s->mesh, &first, &rows);
         cdr_val v[4];
         values_of(q, v);
         for (int k = 0; k < 4; k++) {
@@ -149,7 +140,7 @@ cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, cdr_restore_opts o, cdr_re
     for (int32_t i = 0; i < s->bundle.n_params; i++) {
         const cdr_param *q = &s->bundle.params[i];
         int64_t first, rows;
-        rows_of(s, q, &first, &rows);
+        cdr_param_rows(q, &s->mesh, &first, &rows);
         cdr_val v[4];
         values_of(q, v);
         for (int k = 0; k < (o.states ? 4 : 1); k++) {
@@ -158,8 +149,9 @@ cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, cdr_restore_opts o, cdr_re
             size_t bytes = cdr_type_bytes(t);
             const cdr_ckpt_tensor *have = cdr_ckpt_find(ck, q->name, class_name[k]);
             int dtype = !o.states && have ? have->dtype : t->dtype;
-            char *raw = cdr_alloc(CDR_MAX(bytes, (size_t)cdr_dtype_bytes(dtype, cdr_type_elems(t)))), *cast = NULL;
-            memset(raw, 0, bytes);
+            size_t raw_bytes = CDR_MAX(bytes, (size_t)cdr_dtype_bytes(dtype, cdr_type_elems(t)));
+            char *raw = cdr_alloc(raw_bytes), *cast = NULL;
+            memset(raw, 0, raw_bytes);
             cdr_status st = rows > 0 ? cdr_ckpt_read(ck, q->name, class_name[k], dtype, first, rows, raw, err) : CDR_OK;
             if (st == CDR_OK && dtype != t->dtype) {      /* weights for another precision than they were trained in */
                 int64_t n = cdr_type_elems(t);

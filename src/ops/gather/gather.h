@@ -25,6 +25,9 @@ cdr_status cdr_gather(cdr_graph *g, int comm, int size, int n, const cdr_val *sh
 cdr_status cdr_reduce_scatter(cdr_graph *g, int comm, int size, int n, const cdr_val *full, cdr_val *shard);
 cdr_status cdr_all_reduce(cdr_graph *g, int comm, int size, int n, const cdr_val *x, cdr_val *out /* may equal x */);
 
+/* For a gradient: those of n whose gradient is wanted and there, as x and (new) out; which: their positions. Their number. */
+int cdr__gather_wanted(int n, const cdr_val *dout, const bool *want, int *which, cdr_val *x, cdr_val *out);
+
 cdr_status cdr__gather_base(const cdr_args *a);
 cdr_status cdr__reduce_scatter_base(const cdr_args *a);
 cdr_status cdr__all_reduce_base(const cdr_args *a);

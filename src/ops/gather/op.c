@@ -130,20 +130,27 @@ static cdr_status infer_all_reduce(const void *attr, int n_in, const cdr_type *i
     return infer_whole("all_reduce", attr, n_in, in, out, e);
 }
 
+int cdr__gather_wanted(int n, const cdr_val *dout, const bool *want, int *which, cdr_val *x, cdr_val *out)
+{
+    int m = 0;
+    for (int i = 0; i < n; i++) {
+        if (!want[i] || dout[i] == CDR_NONE) continue;
+        which[m] = i;
+        x[m] = dout[i];
+        out[m++] = CDR_NEW;
+    }
+    return m;
+}
+
 /* One reduce_scatter of the tensors whose gradient is wanted and there. */
 static cdr_status grad_gather(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e)
 {
     cdr_gather_attr a;
     cdr_val full[CDR_GATHER_MAX], shard[CDR_GATHER_MAX];
-    int n = 0, which[CDR_GATHER_MAX];
+    int which[CDR_GATHER_MAX];
     (void)e;
     memcpy(&a, cdr_graph_attr(g, c), sizeof a);             /* the graph's attributes move when calls are appended */
-    for (int i = 0; i < a.n; i++) {
-        if (!want[i] || dout[i] == CDR_NONE) continue;
-        which[n] = i;
-        full[n] = dout[i];
-        shard[n++] = CDR_NEW;
-    }
+    int n = cdr__gather_wanted(a.n, dout, want, which, full, shard);
     if (n == 0) return CDR_OK;
     CDR_TRY(cdr_reduce_scatter(g, a.coll.comm, a.size, n, full, shard));
     for (int k = 0; k < n; k++) din[which[k]] = shard[k];

@@ -31,15 +31,10 @@ static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, con
 {
     cdr_replicate_attr a;
     cdr_val x[CDR_GATHER_MAX], sum[CDR_GATHER_MAX];
-    int n = 0, which[CDR_GATHER_MAX];
+    int which[CDR_GATHER_MAX];
     (void)e;
     memcpy(&a, cdr_graph_attr(g, c), sizeof a);             /* the graph's attributes move when calls are appended */
-    for (int i = 0; i < a.n; i++) {
-        if (!want[i] || dout[i] == CDR_NONE) continue;
-        which[n] = i;
-        x[n] = dout[i];
-        sum[n++] = CDR_NEW;
-    }
+    int n = cdr__gather_wanted(a.n, dout, want, which, x, sum);
     if (n == 0) return CDR_OK;
     CDR_TRY(cdr_all_reduce(g, a.comm, a.size, n, x, sum));
     for (int k = 0; k < n; k++) din[which[k]] = sum[k];
