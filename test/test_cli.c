@@ -20,7 +20,7 @@ static int run(const char *args)
     char command[2000], path[100];
     size_t n;
     char *text;
-    snprintf(command, sizeof command, "%s %s >%s/out 2>%s/err </dev/null", program, args, dir, dir);
+    snprintf(command, sizeof command, "{ %s %s; } >%s/out 2>%s/err </dev/null", program, args, dir, dir);
     int st = system(command);
     out = errors = "";
     snprintf(path, sizeof path, "%s/out", dir);
@@ -228,6 +228,34 @@ static void a_directory_in_use_is_left_alone(void)
     close(fd);
 }
 
+/* A rank dies: the message names the step to go on from, which is none here. */
+static void a_lost_rank_names_the_checkpoint(void)
+{
+    T_NEAR(run(cdr_pool_printf(pool, "launch -n 2 train %s --out %s/lost --steps 1000000 --set checkpoint.every=none --set log.every=1000 & "
+                                     "until grep -q '\"step\":1,' %s/lost/events.jsonl; do sleep 0.05; done 2>/dev/null; sleep 0.2; "
+                                     "kill -9 $(pgrep -P $! | tail -n 1); wait $!", recipe(), dir, dir)), 200, 0);
+    T_HAS(errors, "killed by signal 9 in step ");
+    T_HAS(errors, "Start again from the beginning, as no checkpoint was written yet [comm.rank-lost]");
+    T_CHECK(strchr(errors, '\n') == errors + strlen(errors) - 1);
+}
+
+static void data_that_is_hardly_text(void)
+{
+    const char *r = recipe(), *folder = cdr_pool_printf(pool, "%s/mixed", dir);
+    static const char binary[64] = "ELF";
+    T_CHECK(cdr_make_dirs(folder, &err) == CDR_OK);
+    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/a.txt", folder), "some text, and a little more of it\n", 35, &err) == CDR_OK);
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/mixed-run --steps 1 --set data.train=%s", r, dir, folder)), 0, 0);
+    T_STR(errors, "");
+    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/b.bin", folder), binary, sizeof binary, &err) == CDR_OK);
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/mixed-run2 --steps 1 --set data.train=%s", r, dir, folder)), 0, 0);
+    T_HAS(errors, "b.bin: holds zero bytes, so it is hardly text");
+    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/one", dir), "a", 1, &err) == CDR_OK);
+    T_NEAR(run(cdr_pool_printf(pool, "eval %s/mixed-run --data %s/one --json", dir, dir)), 0, 0);
+    const cdr_json *bits = cdr_json_get(cdr_json_get(document(), "result"), "bits_per_byte");
+    T_CHECK(bits && cdr_json_type(bits) == CDR_JSON_NULL);
+}
+
 static void control_files(void)
 {
     const char *r = recipe(), *run_dir = cdr_pool_printf(pool, "%s/files", dir);
@@ -378,6 +406,8 @@ int main(int argc, char **argv)
     T_RUN(a_non_finite_step_is_named);
     T_RUN(a_resume_says_what_was_changed);
     T_RUN(a_directory_in_use_is_left_alone);
+    T_RUN(a_lost_rank_names_the_checkpoint);
+    T_RUN(data_that_is_hardly_text);
     T_RUN(control_files);
     T_RUN(generation_stops);
     T_RUN(plans_that_do_not_fit);

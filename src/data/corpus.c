@@ -47,6 +47,9 @@ static cdr_status add_document(cdr_pool *pool, const cdr_data_source *s, const c
         c->n_dropped++;
         return CDR_OK;
     }
+    bool said_text = s->format && strcmp(s->format, "text") == 0;
+    if (!said_text && memchr(text.data, 0, CDR_MIN(text.bytes, (size_t)1 << 16)))
+        cdr_log(CDR_LOG_WARNING, "%s: holds zero bytes, so it is hardly text; it is read byte for byte. Leave it out, or set data.format=text", path);
     *CDR_PUSH(pool, to->docs, to->n, to->cap) =
         (cdr__doc){ .file = c->n_files - 1, .bytes = (const uint8_t *)text.data, .n = (int64_t)text.bytes, .ends = true };
     return CDR_OK;

@@ -36,7 +36,7 @@ cdr_status cdr__evaluate(cdr_session *s, int64_t tokens, cdr_eval_sum *sum, cdr_
     CDR_TRY(st);
     sum->loss = sum->tokens > 0 ? loss / (double)sum->tokens : 0;
     sum->perplexity = exp(sum->loss);
-    sum->bits_per_byte = sum->bytes > 0 ? loss / log(2.0) / (double)sum->bytes : 0;
+    sum->bits_per_byte = sum->bytes > 0 ? loss / log(2.0) / (double)sum->bytes : NAN;      /* one byte: nothing of it is predicted */
     sum->seconds = (double)(cdr_now_ns() - t0) * 1e-9;
     return CDR_OK;
 }

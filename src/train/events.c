@@ -247,11 +247,12 @@ void cdr__events_step(cdr_events *e, const cdr_step_record *r)
 void cdr__events_eval(cdr_events *e, int64_t step, int64_t steps, const cdr_eval_sum *sum)
 {
     if (!e->log) return;
-    char n[32];
+    char n[32], bits[32] = "-";
     cdr_format_count(n, sum->tokens);
+    if (sum->bytes > 0) snprintf(bits, sizeof bits, "%.3f", sum->bits_per_byte);
     if (e->out) {
-        fprintf(e->out, "eval  %*lld/%lld  loss %.4f  %.3f bits/byte  %s tokens  %.1f s\n", 5, (long long)step, (long long)steps, sum->loss,
-                sum->bits_per_byte, n, sum->seconds);
+        fprintf(e->out, "eval  %*lld/%lld  loss %.4f  %s bits/byte  %s tokens  %.1f s\n", 5, (long long)step, (long long)steps, sum->loss, bits, n,
+                sum->seconds);
         fflush(e->out);
     }
     cdr_text t = { 0 };

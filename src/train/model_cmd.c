@@ -66,10 +66,11 @@ static cdr_status eval_one(const cdr_eval_args *a, const char *model, cdr_eval_s
 
 static void eval_text(cdr_text *t, const cdr_eval_sum *e)
 {
-    char n[32], b[32];
+    char n[32], b[32], bits[32] = "-";
+    if (e->bytes > 0) snprintf(bits, sizeof bits, "%.3f", e->bits_per_byte);
     cdr_format_count(n, e->tokens);
     cdr_format_count(b, e->bytes);
-    cdr_text_printf(t, "loss %.4f nats/token   perplexity %.3f   %.3f bits/byte   %s tokens, %s bytes, %.1f s\n", e->loss, e->perplexity, e->bits_per_byte,
+    cdr_text_printf(t, "loss %.4f nats/token   perplexity %.3f   %s bits/byte   %s tokens, %s bytes, %.1f s\n", e->loss, e->perplexity, bits,
                     n, b, e->seconds);
 }
 

@@ -392,6 +392,16 @@ static cdr_status loop(run *t, const char **status, cdr_err *err)
     return CDR_OK;
 }
 
+/* Message 6 is made where nothing is known of checkpoints; here it names the step that a new start continues from. */
+static void name_checkpoint(const run *t, cdr_err *err)
+{
+    char *at = strstr(err->text, "to continue from the last checkpoint");
+    if (strcmp(err->id, "comm.rank-lost") != 0 || !at) return;
+    size_t left = sizeof err->text - (size_t)(at - err->text);
+    if (t->last_save_step >= 0) snprintf(at, left, "to continue from step %lld", (long long)t->last_save_step);
+    else snprintf(at, left, "from the beginning, as no checkpoint was written yet");
+}
+
 static cdr_status open_all(run *t, const cdr_train_args *a, cdr_err *err)
 {
     CDR_TRY(cdr__session_recipe(&t->s, a->recipe, &a->common, err));
@@ -429,6 +439,7 @@ static cdr_status train(run *t, const cdr_train_args *a, cdr_err *err)
     const char *status = "error";
     cdr_status st = loop(t, &status, err);
     if (st != CDR_OK && st != CDR_ESAVED) {
+        name_checkpoint(t, err);
         cdr__events_error(&t->e, err);
         status = "error";
     }
