@@ -474,6 +474,24 @@ static void verify_sees_operands_of_one_call_overlap(void)
     cdr_pool_free(pool);
 }
 
+static void verify_sees_a_gradient_that_nobody_writes(void)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_bundle b;
+    T_CHECK(compiled(small_opts(CDR_F32), pool, &b) == CDR_OK);
+    cdr_program *p = &b.progs[CDR_PROG_STEP];
+    cdr_val from = b.params[cdr_param_find(&b, "a")].grad, to = b.params[cdr_param_find(&b, "b")].grad;
+    int n = 0;
+    for (int32_t i = 0; i < p->n_calls; i++)
+        for (uint32_t k = p->calls[i].n_in; p->calls[i].phase == CDR_P_BWD && k < (uint32_t)p->calls[i].n_in + p->calls[i].n_out; k++)
+            if (p->operands[p->calls[i].arg + k] == from) {
+                p->operands[p->calls[i].arg + k] = to;
+                n++;
+            }
+    T_CHECK(n > 0 && refused(&b));
+    cdr_pool_free(pool);
+}
+
 static void verify_sees_two_micro_batches_in_one_copy(void)
 {
     static const cdr_turn major[] = { { 0, 0 }, { 0, 1 }, { 1, 1 }, { 1, 0 } };
@@ -600,6 +618,7 @@ int main(int argc, char **argv)
     T_RUN(recompute_keeps_nothing_alive_through_views);
     T_RUN(verify_sees_bytes_that_are_taken);
     T_RUN(verify_sees_operands_of_one_call_overlap);
+    T_RUN(verify_sees_a_gradient_that_nobody_writes);
     T_RUN(verify_sees_two_micro_batches_in_one_copy);
     return t_end();
 }

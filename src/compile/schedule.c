@@ -6,7 +6,7 @@
 #include "compile/pass.h"
 
 /* micro_split: the backward, with what belongs to it, becomes a segment of its own. */
-static void split_micro(cdr_pass *p, cdr_graph *g)
+static void split_micro(cdr_graph *g)
 {
     cdr_list *l = cdr__list(g, CDR_L_MICRO);
     cdr_list all = *l;
@@ -16,7 +16,6 @@ static void split_micro(cdr_pass *p, cdr_graph *g)
     for (int64_t i = 0; i < n_fwd; i++) cdr__list_push(g, l, all.calls[i]);
     int back = cdr_graph_list(g, CDR_L_BACKWARD);
     for (int64_t i = n_fwd; i < all.n; i++) cdr__list_push(g, &g->lists[back], all.calls[i]);
-    (void)p;
 }
 
 static int16_t list_index(cdr_graph *g, const char *name) { return (int16_t)(cdr__list(g, name) - g->lists); }
@@ -198,7 +197,7 @@ cdr_status cdr__schedule(cdr_pass *p)
     cdr_bundle *b = p->b;
     cdr_graph *g = p->g[CDR_PROG_STEP];
     if (!p->o->infer_only) {
-        if (p->o->micro_split) split_micro(p, g);
+        if (p->o->micro_split) split_micro(g);
         make_copies(p, g);
         step_turns(p, g);
     }

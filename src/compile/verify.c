@@ -4,8 +4,9 @@
  * The schedule is unrolled; the slab is cut into atoms at every value's bounds. For each atom: who wrote it last, who
  * read it last on each stream, and whose bytes it holds. An access is legal where every earlier conflicting access
  * happens before it (joins at turn starts, vector clocks of the waits inside a turn), and a read finds its own value's
- * bytes, written in its own micro-batch. Bytes of RUN and STEP values belong to them throughout. Two operands of one call
- * share bytes only where they are views of one value (in place). Collectives: every rank has the same sequence of (kind, communicator, bytes, dtype). */
+ * bytes, written in its own micro-batch. Only RUN values and step inputs are there without a write. Bytes of RUN and
+ * STEP values belong to them throughout. Two operands of one call share bytes only where they are views of one value (in
+ * place). Collectives: every rank has the same sequence of (operator, kind, order, communicator, bytes). */
 #include "compile/pass.h"
 #include <stdlib.h>
 
@@ -110,12 +111,14 @@ static cdr_status access(checker *k, cdr_val v, bool read, bool write, bool must
     int inst = k->mb % x->n_inst, stream = k->p->calls[k->call].stream;
     int64_t lo = x->offset + inst * x->stride, hi = lo + (int64_t)cdr_type_bytes(&x->t);
     cdr_val root = cdr_value_root(k->b, k->p, v, NULL);
-    bool turn_scope = cdr_value_at(k->b, k->p, root)->scope == CDR_TURN;
+    const cdr_value *whole = cdr_value_at(k->b, k->p, root);
+    bool turn_scope = whole->scope == CDR_TURN, from_host = whole->scope == CDR_RUN || (whole->flags & CDR_F_INPUT);
     int64_t me = owner_key(root, turn_scope ? k->mb : inst);
     for (int64_t i = find_bound(k, lo); i < k->n_bounds && k->bound[i] < hi; i++) {
         atom *a = &k->atoms[i];
         if (touched_now(k, a) && a->user != me) return fault(k, "has two operands on the same bytes, one of them", v, -1);
         if ((write && a->kept && a->owner != me) || (!turn_scope && a->owner != me)) return fault(k, "finds bytes of another value at", v, a->write.call);
+        if (read && must_hold && !from_host && a->write.call < 0) return fault(k, "reads bytes that nobody wrote:", v, -1);
         if (read && must_hold && a->owner != me) return fault(k, "reads bytes that are not (any more) those of", v, a->write.call);
         if (!ordered(k, a->write)) return fault(k, "is not ordered after the write of", v, a->write.call);
         for (int s = 0; write && s < CDR_N_STREAMS; s++)
