@@ -16,8 +16,8 @@
 #include <string.h>
 
 static int t_n_failed, t_n_passed;
-static bool t_this_failed;
-static const char *t_filter;
+static bool t_this_failed __attribute__((unused));
+static const char *t_filter __attribute__((unused));
 #define T_CHECK(x) do { if (!(x)) { t_this_failed = true; fprintf(stderr, "  %s:%d: %s\n", __FILE__, __LINE__, #x); } } while (0)
 /* one more value in the message: T_NEAR(got, want, 1e-6) */
 #define T_NEAR(a, b, tol) do { double ta_ = (double)(a), tb_ = (double)(b); if (!(fabs(ta_ - tb_) <= (tol))) { t_this_failed = true; \
