@@ -31,7 +31,7 @@ static cdr_status layout(cdr_session *s, cdr_err *err)
 static cdr_status open_model(cdr_session *s, cdr_ckpt *ck, cdr_err *err)
 {
     int kind = s->r.machine.device == CDR_USE_CUDA ? CDR_DEV_CUDA : CDR_DEV_CPU;
-    int n_threads = s->r.machine.threads > 0 ? (int)s->r.machine.threads : CDR_MAX(1, cdr_cpu_cores() / s->n_ranks);
+    int n_threads = cdr__session_threads(s, cdr_cpu_cores(), true);
     CDR_TRY(cdr_device_open(kind, kind == CDR_DEV_CUDA ? s->rank : 0, n_threads, &s->device, err));
     CDR_TRY(cdr__session_opts(s, kind, s->device->isa, n_threads, err));
     s->opts.infer_only = true;

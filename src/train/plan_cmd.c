@@ -20,8 +20,7 @@ static cdr_status target(plan *p, int *kind, uint32_t *isa, int *n_threads, cdr_
                     m->name, m->kind);
     *isa = cuda ? CDR_ISA_SM80 | CDR_ISA_SM90 : cdr_cpu_isa(err);
     if (err->status != CDR_OK) return err->status;
-    *n_threads = cuda ? 1 : (int)CDR_MAX(1, m->cores / CDR_MAX(1, p->s.n_ranks));
-    if (p->s.r.machine.threads > 0) *n_threads = (int)p->s.r.machine.threads;
+    *n_threads = cuda && p->s.r.machine.threads <= 0 ? 1 : cdr__session_threads(&p->s, (int)m->cores, strcmp(m->name, "auto") == 0);
     return CDR_OK;
 }
 

@@ -141,15 +141,18 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
     return CDR_OK;
 }
 
+int cdr__session_threads(const cdr_session *s, int cores, bool this_machine)
+{
+    const char *omp = this_machine ? getenv("OMP_NUM_THREADS") : NULL;
+    if (s->r.machine.threads > 0) return (int)s->r.machine.threads;
+    return omp && atoi(omp) > 0 ? atoi(omp) : CDR_MAX(1, cores / CDR_MAX(1, s->n_ranks));
+}
+
 /* Which device the recipe means, what it can do, threads of a rank. */
 static cdr_status choose_device(cdr_session *s, int *kind, cdr_err *err)
 {
     *kind = s->r.machine.device == CDR_USE_CUDA ? CDR_DEV_CUDA : CDR_DEV_CPU;
-    int cores = cdr_cpu_cores();
-    int n_threads = s->r.machine.threads > 0 ? (int)s->r.machine.threads : CDR_MAX(1, cores / CDR_MAX(1, s->n_ranks));
-    const char *omp = getenv("OMP_NUM_THREADS");
-    if (s->r.machine.threads <= 0 && omp && atoi(omp) > 0) n_threads = atoi(omp);
-    return cdr_device_open(*kind, *kind == CDR_DEV_CUDA ? s->rank : 0, n_threads, &s->device, err);
+    return cdr_device_open(*kind, *kind == CDR_DEV_CUDA ? s->rank : 0, cdr__session_threads(s, cdr_cpu_cores(), true), &s->device, err);
 }
 
 cdr_status cdr__session_compile(cdr_session *s, cdr_err *err)

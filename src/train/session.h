@@ -44,6 +44,8 @@ cdr_status cdr__session_device(cdr_session *s, cdr_err *err);
 void cdr__session_close(cdr_session *s);
 /* The mesh's place of a rank; opts for it. */
 void cdr__session_mesh(cdr_session *s, int rank, int n_ranks);
+/* Threads of a rank: the recipe's, else OMP_NUM_THREADS where the machine is this one, else its share of the cores. */
+int cdr__session_threads(const cdr_session *s, int cores, bool this_machine);
 cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_threads, cdr_err *err);
 
 /* Held-out loss in nats a token and bits a byte, over the first `tokens` of the held-out data (CDR_ALL: all). Collective. */
