@@ -321,12 +321,14 @@ static double loss_and_gradients(const cdr_builder *m, cdr_compile_opts o, doubl
     cdr_pool *pool = cdr_pool_new();
     cdr_err err = { CDR_OK, "", "" };
     cdr_bundle b;
-    cdr_device *d;
-    cdr_exec *x;
+    cdr_device *d = NULL;
+    cdr_exec *x = NULL;
     double metrics[CDR_N_METRIC] = { NAN };
-    T_CHECK(cdr_compile(&o, m, pool, &b, &err) == CDR_OK && cdr_device_open(CDR_DEV_CPU, 0, 1, &d, &err) == CDR_OK);
+    T_CHECK(cdr_compile(&o, m, pool, &b, &err) == CDR_OK);
+    T_CHECK(cdr_device_open(CDR_DEV_CPU, 0, 1, &d, &err) == CDR_OK);
     cdr_exec_opts eo = { .bundle = &b, .device = d, .mesh = &o.mesh, .poison = true };
-    T_CHECK(cdr_exec_open(&eo, &x, &err) == CDR_OK && cdr_exec_init(x, 5, &err) == CDR_OK);
+    T_CHECK(cdr_exec_open(&eo, &x, &err) == CDR_OK);
+    T_CHECK(cdr_exec_init(x, 5, &err) == CDR_OK);
     int32_t a[4][SMALL_T], micro = 0;
     int64_t count[4] = { SMALL_T };
     for (int32_t t = 0; t < SMALL_T; t++) {
