@@ -121,7 +121,8 @@ static void one_json_document(void)
 
 static void json_wherever_it_stands(void)
 {
-    static const char *const bad[] = { "trian --json", "plan --nope --json", "eval --json", "chat --json", "--json", "version x --json", "train nosuch --dry-run --json" };
+    static const char *const bad[] = { "trian --json", "plan --nope --json", "eval --json", "chat --json", "--json", "version x --json",
+                                       "train nosuch --dry-run --json" };
     for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i++) {
         int code = run(bad[i]);
         const cdr_json *root = document();
