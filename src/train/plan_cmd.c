@@ -59,10 +59,9 @@ static void to_text(const plan *p, cdr_text *t)
     const cdr_account *a = &p->a;
     char n[32], limit[32], off[32];
     cdr_text_printf(t, "model     %s\n", cdr_model_summary(s->model, s->pool));
-    cdr_text_printf(t, "mesh      replicate %d x shard %d x context 1; "
-                    "%lld micro-batch%s of %lld tokens a rank; %d rank%s compiled in %.2f s\n",
-                    s->mesh.size[0],
-                    s->mesh.size[1], (long long)s->r.ranks.n_micro, s->r.ranks.n_micro == 1 ? "" : "es", (long long)s->opts.T, s->n_ranks, s->n_ranks == 1 ? "" : "s", s->compile_s);
+    cdr_text_printf(t, "mesh      replicate %d x shard %d x context 1; %lld micro-batch%s of %lld tokens a rank; %d rank%s compiled in %.2f s\n",
+                    s->mesh.size[0], s->mesh.size[1], (long long)s->r.ranks.n_micro, s->r.ranks.n_micro == 1 ? "" : "es", (long long)s->opts.T,
+                    s->n_ranks, s->n_ranks == 1 ? "" : "s", s->compile_s);
     cdr_text_printf(t, "per device, MB:");
     for (int c = 0, first = 1; c < CDR_N_CLASSES; c++)
         if (a->by_class[c] > 0) {
