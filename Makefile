@@ -1,6 +1,6 @@
 # Thin front of CMake and Ninja. `make demo` and `make check` do all of their set-up.
 BUILD ?= build
-.PHONY: all setup demo check bench tidy fuzz sanitize clean
+.PHONY: all setup demo check bench plugin tidy fuzz sanitize clean
 
 all: setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release >$(BUILD).log 2>&1 || (cat $(BUILD).log; exit 1)
@@ -18,6 +18,12 @@ check: all
 
 bench: all
 	@$(BUILD)/cadre bench
+
+# The CUDA plug-in alone, build-cuda/libcadre_cuda.so: needs nvcc of CUDA 13, no GPU
+plugin: setup
+	@cmake -S . -B build-cuda -G Ninja -DCMAKE_BUILD_TYPE=Release -DCADRE_CUDA=ON >build-cuda.log 2>&1 || (cat build-cuda.log; exit 1)
+	@rm -f build-cuda.log
+	@ninja -C build-cuda cadre_cuda
 
 tidy:
 	@tools/tidy.sh
