@@ -21,9 +21,13 @@ if [ ! -s data/jargon.txt ]; then
 fi
 out=runs/tiny-dense
 rm -rf "$out"
-"$cadre" train tiny-dense --out "$out"
+# as many steps as two minutes hold here, so that the learning rate has decayed when they are over
+rate=$("$cadre" bench --step tiny-dense --json | sed -n 's/.*"tokens_per_s":\([0-9.]*\).*/\1/p')
+steps=$(awk -v r="${rate:-0}" 'BEGIN { s = int(r * 85 / 1024); if (s < 100) s = 100; if (s > 1600) s = 1600; print s }')
+echo "this machine: ${rate%%.*} tokens/s, $steps steps of 1,024 tokens"
+"$cadre" train tiny-dense --out "$out" --steps "$steps"
 
-bits=$(grep '"type":"eval"' "$out/events.jsonl" | tail -n 1 | sed 's/.*"bits_per_byte":\([0-9.]*\).*/\1/')
+bits=$(grep '"type":"eval"' "$out/events.jsonl" | tail -n 1 | sed 's/.*"bits_per_byte":\([0-9]*\.[0-9]\{0,3\}\).*/\1/')
 total=$(wc -c <data/jargon.txt)
 held=$(awk -v t="$total" 'BEGIN { printf "%d", int(t / 10) }')
 head -c $((total - held)) data/jargon.txt >data/head.txt
