@@ -18,19 +18,40 @@ extern "C" {
 #endif
 
 typedef enum { CDR_MODE_TRAIN, CDR_MODE_EVAL, CDR_MODE_GENERATE } cdr_mode;
+typedef enum { CDR_CORE_DENSE, CDR_CORE_GATHERED } cdr_core;
 
 /* What a model is given and gives back. All token arrays have T rows (packed documents of one logical shard).
  * tokens: ids. targets: next ids, -1: no loss here (also padding). start: index of the first key that this token may
  * see (first row of its document). pos: the token's own key index. So position within the document = pos - start.
  * TRAIN, EVAL: keys are the rows themselves, pos_t = t. GENERATE: keys are rows of a cache of S rows; the model keeps
  * its caches as STEP values, writes row pos_t, and reads rows start_t..pos_t; rows from n_live on are idle. */
+/* One router whose load is kept even. The model's forward adds a row for each in TRAIN mode; `update` reads them. */
+typedef enum { CDR_BALANCE_NONE, CDR_BALANCE_QUANTILE, CDR_BALANCE_SIGN, CDR_BALANCE_AUX } cdr_balance_kind;
+typedef struct {
+    int layer, experts, top_k; cdr_balance_kind kind;
+    int32_t bias_param;               /* the selection bias, a parameter of train mode STATE; -1: none */
+    cdr_val load_E;                   /* I32, STEP: tokens sent to each expert in this step */
+    cdr_val hist_EB;                  /* I32, STEP: quantile balancing's counts; CDR_NONE with another kind */
+} cdr_balance;
+
 typedef struct {
     cdr_mode mode; int64_t T, S;
     int compute;                                /* dtype of activations and of parameters as kernels read them */
     int64_t loss_chunk_tokens, loss_chunk_vocab;
     cdr_val tokens_T, targets_T, start_T, pos_T;
     cdr_val scale_1;                            /* F32: 1 / trained tokens of the step; TRAIN */
+    cdr_val scale_rows_1;                       /* F32: 1 / rows of the step that are not idle; TRAIN */
+    cdr_val micro_1;                            /* I32: index of the micro-batch on this rank; TRAIN */
     cdr_val n_live_1;                           /* I32; GENERATE */
+    cdr_val dense_1;                            /* I32, RUN: 1 while sparse attention is still dense (indexer warm-up); the host sets it */
+    int64_t sequence;                           /* tokens of a packed row; T is a multiple of it */
+    int core;                                   /* cdr_core: how sparse attention is computed */
+    cdr_balance_kind balance; bool balance_own; /* own: as the description says */
+    int64_t balance_bins; double balance_rate, balance_ema, aux_coef, indexer_coef; bool indexer_train;
+    int64_t capacity;                           /* routed rows that are worked on at a time; 0: all */
+    bool keep_gate_up;                          /* experts keep the gate/up product for the backward, else only the dispatch input */
+    cdr_val extra[64]; int n_extra;             /* out: further losses, F64, sums over rows that are not idle; their gradient's scale is scale_rows_1; TRAIN */
+    cdr_balance *routers; int64_t n_routers, cap_routers;     /* out; TRAIN */
     cdr_val loss_1;                             /* out: F64, sum over trained tokens, nats; TRAIN, EVAL */
     cdr_val logits_TW;                          /* out: F32; GENERATE */
 } cdr_io;

@@ -62,9 +62,11 @@ typedef struct { int32_t first, n; cdr_val repeat; int16_t repeat_max; const cha
 typedef struct { int16_t segment, mb; } cdr_turn;
 
 typedef enum { CDR_AXIS_REPLICATE, CDR_AXIS_SHARD, CDR_AXIS_CONTEXT, CDR_N_AXES } cdr_axis;
-typedef enum { CDR_FROZEN, CDR_FULL } cdr_train_mode;
+typedef enum { CDR_FROZEN, CDR_FULL, CDR_STATE } cdr_train_mode;     /* STATE: no gradient; changed in `finish` by a rule of its own */
 typedef enum { CDR_RULE_NONE, CDR_RULE_ADAMW, CDR_RULE_MUON } cdr_rule;
-typedef enum { CDR_INIT_ZEROS, CDR_INIT_ONES, CDR_INIT_NORMAL } cdr_init;
+/* NORMAL: std init_std. UNIFORM: [-init_std, init_std]. LOG_UNIFORM: log of U(1, 16). DT_BIAS: b with softplus(b) = max(1e-4,
+ * exp(U(log 1e-3, log 1e-1))) (spec/model.md, 3.2). */
+typedef enum { CDR_INIT_ZEROS, CDR_INIT_ONES, CDR_INIT_NORMAL, CDR_INIT_UNIFORM, CDR_INIT_LOG_UNIFORM, CDR_INIT_DT_BIAS } cdr_init;
 
 typedef struct {                     /* parameter: one row per stacked tensor */
     const char *name;                /* as in the checkpoint */
@@ -74,6 +76,7 @@ typedef struct {                     /* parameter: one row per stacked tensor */
     uint8_t train, rule; int32_t block_rows;
     uint8_t init; float init_std; uint64_t rng;     /* distribution; random stream (hash of the name) */
     bool decay; float lr_scale;
+    bool f32;                        /* kernels read it in F32 whatever the compute dtype is */
     cdr_val shard, grad, master, m, v;              /* RUN, STEP, RUN, RUN, RUN. master = shard where they are one */
 } cdr_param;
 
@@ -139,7 +142,9 @@ typedef struct { const void *attr; int n_in, n_out; const cdr_type *type; const 
 
 enum { CDR_OP_ROWWISE = 1, CDR_OP_EFFECT = 2, CDR_OP_COLLECTIVE = 4, CDR_OP_PARAM_GRAD = 8,
        CDR_OP_F32_GRAD = 16,      /* passes its output's gradient through: that gradient is F32 */
-       CDR_OP_VIEW = 32 };        /* no kernel: output 0 aliases input 0 */
+       CDR_OP_VIEW = 32,          /* no kernel: output 0 aliases input 0 */
+       CDR_OP_KEEP = 64,          /* its outputs are kept for the backward, never made again (routes, selections) */
+       CDR_OP_DETACH = 128 };     /* no gradient passes */
 
 typedef struct cdr_mesh cdr_mesh;
 typedef struct cdr_op {
@@ -176,7 +181,7 @@ typedef struct {
 typedef struct {
     const char *name;             /* "T130 D64 bf16" */
     const cdr_op *op; const void *attr;
-    int n_in; cdr_type in[12]; cdr_fill fill[12];
+    int n_in; cdr_type in[20]; cdr_fill fill[20];
     uint32_t absent;              /* inputs left away */
     uint32_t skip_out;            /* optional outputs left away */
     uint32_t grad;                /* inputs whose gradient is checked (through op->grad) */
