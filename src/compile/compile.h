@@ -77,6 +77,14 @@ typedef struct {
     int order;                     /* cdr_order: TREE, FREE */
     /* optimizer */
     double weight_decay, beta1, beta2, eps, max_grad_norm;
+    bool muon, muon_nesterov, muon_per_head; int muon_iterations;    /* parameters whose rule is MUON take it, else ADAMW */
+    double muon_momentum, muon_scale;
+    const char *const *freeze; int n_freeze;                          /* patterns (cdr_glob) over parameter names: train mode FROZEN */
+    /* sparse models; the model's forward reads these through cdr_io */
+    int64_t sequence; int core;                                       /* tokens of a packed row; cdr_core */
+    int balance; bool balance_own; int64_t balance_bins; double balance_rate, balance_ema, aux_coef;
+    bool indexer_train; double indexer_coef;
+    int64_t capacity; bool keep_gate_up;
     /* machine */
     int device; uint32_t isa; int n_threads;
     int64_t budget_bytes;          /* first tier; 0: none */
@@ -97,9 +105,11 @@ void cdr_compile_why(cdr_text *out, const cdr_compile_opts *o, const cdr_bundle 
 /* Segments of the step program by name: "begin", "micro" (or "forward", "backward"), "finish". Values that the host
  * fills or reads, by name (cdr_program_find):
  *   step: tokens targets start pos micro [n_inst = n_micro] · hyper F32[8] {lr, 1/(1-beta1^t), 1/(1-beta2^t), 0..} ·
- *         count I64[4] {trained tokens, stop, error, 0}: the rank's own going in, summed over ranks after `begin` ·
+ *         count I64[8] {trained tokens, stop, save, time, rows that are not idle, 0..}: the rank's own going in, summed over
+ *         ranks after `begin` · extra F64[n]: sums of the further losses over the step's rows, in the order of cdr_io.extra ·
+ *         layers.N.moe.load I32[experts]: tokens sent to each expert, after `finish` of all ranks ·
  *         metrics F64[4] {loss sum, grad norm, clip scale, ok} after `finish` · ok I32[1], RUN: sticky, 0 after a
- *         non-finite step until the host sets it to 1
+ *         non-finite step until the host sets it to 1 · dsa_dense I32[1], RUN: cdr_io.dense_1
  *   eval: tokens targets start pos · sums F64[world]: the loss sum of each rank, by rank
  *   generate: tokens start pos n_live · logits F32[gen_T, W] */
 enum { CDR_HYPER_LR, CDR_HYPER_BC1, CDR_HYPER_BC2, CDR_N_HYPER = 8 };
