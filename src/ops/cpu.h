@@ -106,6 +106,36 @@ static inline float cdr_exp(float x)
     return p * scale;
 }
 
+/* tanh x, relative error below 3e-7 everywhere, odd to the bit; NaN stays NaN. tanh |x| = -t / (2 + t) with t = e^y - 1, y = -2 |x|:
+ * y = n ln 2 + r as in cdr_exp, t = 2^n (e^r - 1) + (2^n - 1), of which the last is exact, so that a small x loses nothing. */
+static inline float cdr_tanh(float x)
+{
+    uint32_t bits, u;
+    memcpy(&bits, &x, 4);
+    const uint32_t sign = bits & 0x80000000u;
+    float y = -2.0f * (x < 0.0f ? -x : x);
+    y = y < -40.0f ? -40.0f : y;
+    float k = y * 1.44269504f + 12582912.0f;
+    memcpy(&u, &k, 4);
+    float n = k - 12582912.0f;
+    float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
+    float p = 1.0f / 5040.0f;
+    p = p * r + 1.0f / 720.0f;
+    p = p * r + 1.0f / 120.0f;
+    p = p * r + 1.0f / 24.0f;
+    p = p * r + 1.0f / 6.0f;
+    p = p * r + 0.5f;
+    p = p * (r * r) + r;
+    uint32_t e = (u - 0x4b400000u + 127u) << 23;
+    float scale;
+    memcpy(&scale, &e, 4);
+    float t = scale * p + (scale - 1.0f), z = -t / (2.0f + t);
+    memcpy(&bits, &z, 4);
+    bits = (bits & 0x7fffffffu) | sign;
+    memcpy(&z, &bits, 4);
+    return z;
+}
+
 /* sin and cos of x, absolute error below 5e-16 for |x| < 3e6 (positions reach 2^20), 6e-8 at 2^30. With n = round(x / pi) and
  * r = x - n pi in [-pi/2, pi/2]: sin x = (-1)^n sin r, cos x = (-1)^n cos r; only a sign depends on n, so that the loop
  * around this vectorises without integer comparisons. pi in three parts (Cody & Waite; the first two have 33 bits, so

@@ -1,0 +1,89 @@
+/* situ: y_TF = b1 tanh(a_TF / b1) s(a_TF) * b2 tanh(c_TF / b2),   a = gate, c = up, s(x) = 1 / (1 + e^-x)         (1)
+ * backward, with t1 = tanh(a / b1), t2 = tanh(c / b2), s = s(a):
+ *   dgate = dy * ((1 - t1^2) s + b1 t1 s (1 - s)) * b2 t2                                                            (2)
+ *   dup   = dy * b1 t1 s (1 - t2^2)                                                                                  (3)
+ * |y| <= b1 b2. Kimi K3: b1 = 4, b2 = 25. F32 inside, rounded once. Source: (1) Kimi K3 technical report and reference code
+ * (spec/model.md, 3.6); (2), (3) derived from it, checked by finite differences. Nothing is kept, as in swiglu. */
+#include "ops/situ/situ.h"
+#include "ops/cpu.h"
+
+cdr_val cdr_situ(cdr_graph *g, cdr_val gate_TF, cdr_val up_TF, float beta, float linear_beta)
+{
+    const cdr_situ_attr attr = { beta, linear_beta };
+    cdr_val in[] = { gate_TF, up_TF };
+    return cdr_graph_call1(g, &cdr_op_situ, &attr, 2, in);
+}
+
+static cdr_status infer_same(const char *op, const cdr_situ_attr *b, int n_in, int want_in, const cdr_type *in, cdr_err *e)
+{
+    if (n_in != want_in) CDR_FAIL(e, CDR_EINVAL, "%s: takes %d operands, got %d", op, want_in, n_in);
+    if (!(b->beta > 0) || !(b->linear_beta > 0))
+        CDR_FAIL(e, CDR_EINVAL, "%s: beta = %g and linear_beta = %g must be above 0", op, (double)b->beta, (double)b->linear_beta);
+    for (int i = 0; i < n_in; i++) {
+        if (!cdr_is_real(&in[i]) || in[i].layout != CDR_ROWS)
+            CDR_FAIL(e, CDR_EINVAL, "%s: operand %d must be rows of a float format", op, i);
+        if (!cdr_same_shape(&in[i], &in[0])) CDR_FAIL(e, CDR_EINVAL, "%s: operand %d has another shape than operand 0", op, i);
+    }
+    return CDR_OK;
+}
+
+static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
+{
+    CDR_TRY(infer_same("situ", attr, n_in, 2, in, e));
+    *n_out = 1;
+    out[0] = cdr_dense_like(&in[0], in[0].dtype);
+    return CDR_OK;
+}
+
+static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e)
+{
+    (void)e;
+    if (dout[0] == CDR_NONE) return CDR_OK;
+    const cdr_situ_attr attr = *(const cdr_situ_attr *)cdr_graph_attr(g, c);       /* the graph's array may move */
+    cdr_val in[] = { dout[0], cdr_graph_in(g, c, 0), cdr_graph_in(g, c, 1) };
+    cdr_val out[] = { want[0] ? CDR_NEW : CDR_NONE, want[1] ? CDR_NEW : CDR_NONE };
+    if (cdr_graph_call(g, &cdr_op_situ_bwd, &attr, 3, in, 2, out) < 0) return CDR_EINVAL;
+    din[0] = out[0];
+    din[1] = out[1];
+    return CDR_OK;
+}
+
+static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    (void)attr;
+    cdr_cost c = { .flop = (n_in == 2 ? 70.0 : 80.0) * (double)cdr_type_elems(&t[0]) };    /* most of it is e^x and tanh twice */
+    for (int i = 0; i < n_in; i++) c.read += (double)cdr_type_bytes(&t[i]);
+    for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c.write += (double)cdr_type_bytes(&t[i]);
+    return c;
+}
+
+static const cdr_kernel kernels[] = {
+    { .name = "avx2", .bits = "situ/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .work_bytes = cdr__situ_work, .run = cdr__situ_fwd_avx2 },
+    { .name = "base", .bits = "situ/exp7", .device = CDR_DEV_CPU, .work_bytes = cdr__situ_work, .run = cdr__situ_fwd_base },
+    { .name = NULL }
+};
+
+const cdr_op cdr_op_situ = {
+    .name = "situ", .flags = CDR_OP_ROWWISE, .attr_bytes = sizeof(cdr_situ_attr),
+    .infer = infer, .grad = grad, .cost = cost, .ref = cdr__situ_ref, .kernels = kernels
+};
+
+static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
+{
+    CDR_TRY(infer_same("situ_bwd", attr, n_in, 3, in, e));
+    *n_out = 2;
+    out[0] = cdr_dense_like(&in[1], in[1].dtype);
+    out[1] = cdr_dense_like(&in[2], in[2].dtype);
+    return CDR_OK;
+}
+
+static const cdr_kernel kernels_bwd[] = {
+    { .name = "avx2", .bits = "situ_bwd/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .work_bytes = cdr__situ_work, .run = cdr__situ_bwd_avx2 },
+    { .name = "base", .bits = "situ_bwd/exp7", .device = CDR_DEV_CPU, .work_bytes = cdr__situ_work, .run = cdr__situ_bwd_base },
+    { .name = NULL }
+};
+
+const cdr_op cdr_op_situ_bwd = {
+    .name = "situ_bwd", .flags = CDR_OP_ROWWISE, .attr_bytes = sizeof(cdr_situ_attr), .optional = 3,
+    .infer = infer_bwd, .cost = cost, .ref = cdr__situ_bwd_ref, .kernels = kernels_bwd
+};
