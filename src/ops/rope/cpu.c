@@ -4,6 +4,22 @@
 #include "ops/cpu.h"
 #include <math.h>
 
+/* (3)-(5); without YaRN the plain f_i */
+void cdr__rope_frequencies(const cdr_rope_attr *a, double *freq)
+{
+    int64_t n = a->ext / 2;
+    for (int64_t i = 0; i < n; i++) freq[i] = pow((double)a->theta, -2.0 * (double)i / a->ext) * (a->inverse ? -1 : 1);
+    if (!(a->factor > 1)) return;
+    double turn = a->ext / (2 * log((double)a->theta)), once = (double)a->original / 6.283185307179586477;
+    double lo = CDR_MAX(floor(turn * log(once / (double)a->beta_fast)), 0.0);
+    double hi = CDR_MIN(ceil(turn * log(once / (double)a->beta_slow)), (double)(a->ext - 1));
+    if (hi <= lo) hi = lo + 0.001;
+    for (int64_t i = 0; i < n; i++) {
+        double part = CDR_MIN(CDR_MAX(((double)i - lo) / (hi - lo), 0.0), 1.0);
+        freq[i] = freq[i] * (1 - part) + freq[i] / (double)a->factor * part;
+    }
+}
+
 /* frequencies (F64), then per thread: cosines, sines, a row */
 size_t cdr__rope_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads)
 {
@@ -31,7 +47,7 @@ cdr_status cdr__rope_base(const cdr_args *a)
     int64_t step = at->interleaved ? 2 : 1, second = at->interleaved ? 1 : n;
     assert(a->work && a->ptr[3]);
     double *freq = a->work;
-    for (int64_t i = 0; i < n; i++) freq[i] = pow((double)at->theta, -2.0 * (double)i / at->ext) * (at->inverse ? -1 : 1);
+    cdr__rope_frequencies(at, freq);
 #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
     for (int64_t t = 0; t < T; t++) {
         float *cos_i = cdr_thread_part(freq + n, C + at->ext), *sin_i = cos_i + n, *x_C = sin_i + n;
@@ -44,7 +60,7 @@ cdr_status cdr__rope_base(const cdr_args *a)
         }
         cdr_row_load(a->ptr[0], tx, t, x_C);
         for (int64_t h = 0; h < at->heads; h++) {
-            float *ext = x_C + h * head + at->nope;
+            float *ext = x_C + h * head + (at->first ? 0 : at->nope);
             rotate(ext, ext + second, step, cos_i, sin_i, n);
         }
         cdr_row_store(x_C, a->ptr[3], ty, t);

@@ -6,6 +6,8 @@ static const char *reject(const void *attr, int n_in, int n_out, const cdr_type 
 {
     const cdr_rope_attr *a = attr;
     if (a->ext > 8192) return "the rotated part is wider than 8192: its sines do not fit shared memory";
+    if (a->factor > 1) return "it makes plain frequencies, not those of a longer context (factor > 1)";
+    if (a->first) return "it takes the rotated part behind the copied one";
     return cdr_cuda_reject_rows(attr, n_in, n_out, t);
 }
 

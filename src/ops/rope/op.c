@@ -1,8 +1,13 @@
 /* rope: for each head, and i = 0 .. ext/2 - 1, with the angle  phi_ti = (pos_t - start_t) * theta^(-2i / ext):
  *   y_a = x_a cos phi - x_b sin phi,   y_b = x_b cos phi + x_a sin phi                                              (1)
  * (a, b) = (2i, 2i+1) interleaved, (i, i + ext/2) half style, counted inside the ext part; the nope part is copied.
- * inverse: -phi, which is the transpose, hence the gradient (2).
- * Source: Su et al. 2021, "RoFormer"; the half style is that of the common Hugging Face code.
+ * inverse: -phi, which is the transpose, hence the gradient (2). first: the ext part lies before the nope part.
+ * YaRN (factor f > 1, context L = original), with f_i = theta^(-2i / ext) instead of which g_i turns:
+ *   d(b) = ext log(L / (2 pi b)) / (2 log theta)         the (real) index i whose pair turns b times over L tokens    (3)
+ *   lo = max(floor(d(beta_fast)), 0),  hi = min(ceil(d(beta_slow)), ext - 1),  a_i = clamp((i - lo) / (hi - lo), 0, 1) (4)
+ *   g_i = f_i (1 - a_i) + f_i a_i / f                    (hi <= lo: hi = lo + 0.001)                                   (5)
+ * Sources: Su et al. 2021, "RoFormer"; the half style is that of the common Hugging Face code; (3)-(5) Peng et al. 2023,
+ * "YaRN", the ramp over i as in DeepSeek-V3. The softmax's factor belongs to the attention's scale, not here.
  * Precision: angles, sine and cosine in F64 (a position of 10^6 in F32 is off by 0.03 rad), rotation in F32, one rounding. */
 #include "ops/rope/rope.h"
 #include "ops/cpu.h"
@@ -21,6 +26,10 @@ static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_o
     if (at->heads < 1 || at->nope < 0 || at->ext < 2 || at->ext % 2 != 0)
         CDR_FAIL(e, CDR_EINVAL, "rope: heads %d, nope %d, ext %d; ext must be even and at least 2", at->heads, at->nope, at->ext);
     if (!(at->theta > 0)) CDR_FAIL(e, CDR_EINVAL, "rope: theta is %g, must be positive", (double)at->theta);
+    if (!(at->factor >= 0) || at->factor > 1e6f) CDR_FAIL(e, CDR_EINVAL, "rope: factor is %g; 0 or 1: none, else the context's growth", (double)at->factor);
+    if (at->factor > 1 && (at->original < 1 || !(at->beta_slow > 0) || !(at->beta_fast > at->beta_slow) || !(at->theta > 1)))
+        CDR_FAIL(e, CDR_EINVAL, "rope: original %d, beta_fast %g, beta_slow %g, theta %g; a factor of %g needs original >= 1, beta_fast > beta_slow > 0, theta > 1",
+                 at->original, (double)at->beta_fast, (double)at->beta_slow, (double)at->theta, (double)at->factor);
     if (in[0].n[1] != (int64_t)at->heads * (at->nope + at->ext))
         CDR_FAIL(e, CDR_EINVAL, "rope: x has %lld columns, %d heads of %d + %d need %lld", (long long)in[0].n[1], at->heads, at->nope, at->ext,
                  (long long)at->heads * (at->nope + at->ext));

@@ -1,4 +1,4 @@
-/* rope.h: rotary positions on the last `ext` elements of each head.
+/* rope.h: rotary positions on the last (or the first) `ext` elements of each head, with YaRN's longer wavelengths on request.
  *
  *   cdr_rope_attr at = { .heads = H, .nope = 32, .ext = 16, .theta = 10000, .interleaved = 1 };
  *   cdr_val q_TC = cdr_rope(g, q_TC, pos_T, start_T, &at);         // C = H (32 + 16)
@@ -17,6 +17,10 @@ typedef struct {
     float theta;
     int32_t interleaved;          /* 1: pairs (2i, 2i+1); 0: pairs (i, i + ext/2) */
     int32_t inverse;              /* 1: rotates back: the gradient */
+    int32_t first;                /* 1: a head is the ext rotated elements, then the nope copied ones */
+    float factor;                 /* YaRN: the context is `factor` times as long as `original`; at most 1: plain frequencies */
+    int32_t original;             /* tokens of the context that the model was first trained with */
+    float beta_fast, beta_slow;   /* turns over `original`: more than beta_fast keep their frequency, fewer than beta_slow are divided by factor */
 } cdr_rope_attr;
 
 /* in: x_TC, pos_T I32, start_T I32.  out: y_TC (dtype of x). */
@@ -27,6 +31,7 @@ cdr_val cdr_rope(cdr_graph *g, cdr_val x_TC, cdr_val pos_T, cdr_val start_T, con
 void cdr__rope_ref(const cdr_ref_args *a);
 size_t cdr__rope_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 cdr_status cdr__rope_base(const cdr_args *a);
+void cdr__rope_frequencies(const cdr_rope_attr *a, double *freq);       /* ext / 2 of them, radians a token; negative where inverse */
 
 #ifdef __cplusplus
 }
