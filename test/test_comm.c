@@ -23,6 +23,16 @@ static double value_of(int r, int p, int64_t i)
     return ldexp((double)(int32_t)(u >> 32), -31 + (int)(u % 24));
 }
 
+/* Below 2^23, of either sign: 128 of them fit in 32 bits, and taken for floats their sums would be others. */
+static int32_t count_of(int r, int p, int64_t i) { return (int32_t)(draw((uint64_t)(r * 64 + p), (uint64_t)i) >> 32) / 256; }
+
+static int32_t serial_sum_i32(const int *ranks, int n, int p, int64_t i)
+{
+    int32_t sum = 0;
+    for (int r = n - 1; r >= 0; r--) sum += count_of(ranks[r], p, i);       /* another order than the tree's */
+    return sum;
+}
+
 static float serial_tree_f32(const int *ranks, int n, int p, int64_t i)
 {
     float v[CDR_SHM_MAX_RANKS];
@@ -51,7 +61,7 @@ static plan make_plan(char *at, int n, uint64_t seed, int64_t max_rows, int size
     plan l = { .n = n };
     for (int k = 0; k < n; k++) {
         uint64_t u = draw(seed, (uint64_t)k);
-        int dtype = u % 5 == 0 ? CDR_F64 : CDR_F32;
+        int dtype = u % 5 == 0 ? CDR_F64 : u % 5 == 1 ? CDR_I32 : CDR_F32;
         size_t e = dtype == CDR_F64 ? 8 : 4;
         cdr_piece p = { .rows = 1 + (int64_t)(u >> 8) % max_rows, .row_bytes = e * (1 + (u >> 40) % 9), .dtype = dtype };
         size_t local = cdr_align_up((size_t)cdr_ceil_div(p.rows, size) * p.row_bytes, 64), full = cdr_align_up((size_t)p.rows * p.row_bytes, 64);
@@ -65,16 +75,24 @@ static plan make_plan(char *at, int n, uint64_t seed, int64_t max_rows, int size
 }
 
 static int64_t elems_of(const cdr_piece *p) { return (int64_t)((size_t)p->rows * p->row_bytes / (p->dtype == CDR_F64 ? 8 : 4)); }
-static void put(const cdr_piece *p, void *at, int64_t i, double x)
+static void put(const cdr_piece *p, void *at, int64_t i, int me, int k)
 {
-    if (p->dtype == CDR_F64) ((double *)at)[i] = x;
-    else ((float *)at)[i] = (float)x;
+    if (p->dtype == CDR_F64) ((double *)at)[i] = value_of(me, k, i);
+    else if (p->dtype == CDR_I32) ((int32_t *)at)[i] = count_of(me, k, i);
+    else ((float *)at)[i] = (float)value_of(me, k, i);
+}
+
+static bool is_own(const cdr_piece *p, const void *at, int64_t i, int me, int k)
+{
+    if (p->dtype == CDR_F64) return ((const double *)at)[i] == value_of(me, k, i);
+    if (p->dtype == CDR_I32) return ((const int32_t *)at)[i] == count_of(me, k, i);
+    return ((const float *)at)[i] == (float)value_of(me, k, i);
 }
 
 static void fill_full(const plan *l, int me)
 {
     for (int k = 0; k < l->n; k++)
-        for (int64_t i = 0; i < elems_of(&l->p[k]); i++) put(&l->p[k], l->p[k].full, i, value_of(me, k, i));
+        for (int64_t i = 0; i < elems_of(&l->p[k]); i++) put(&l->p[k], l->p[k].full, i, me, k);
 }
 
 static bool is_sum(const cdr_piece *p, const void *at, int64_t at_i, const int *ranks, int n, int k, int64_t i)
@@ -83,6 +101,7 @@ static bool is_sum(const cdr_piece *p, const void *at, int64_t at_i, const int *
         double want = serial_tree_f64(ranks, n, k, i);
         return !memcmp((const double *)at + at_i, &want, 8);
     }
+    if (p->dtype == CDR_I32) return ((const int32_t *)at)[at_i] == serial_sum_i32(ranks, n, k, i);
     float want = serial_tree_f32(ranks, n, k, i);
     return !memcmp((const float *)at + at_i, &want, 4);
 }
@@ -134,7 +153,7 @@ static int all_collectives(cdr_comm *w, cdr_comm *c, const int *ranks, char *sla
     EXPECT_OK(cdr_comm_all_reduce(c, &to, 1));
     for (int64_t i = 0; i < elems_of(&to); i++) {
         EXPECT(is_sum(&to, to.local, i, ranks, size, 0, i));
-        EXPECT(to.dtype == CDR_F64 ? ((double *)to.full)[i] == value_of(ranks[me], 0, i) : ((float *)to.full)[i] == (float)value_of(ranks[me], 0, i));
+        EXPECT(is_own(&to, to.full, i, ranks[me], 0));
     }
     return 0;
 }
@@ -347,6 +366,12 @@ static int operators(cdr_comm *w, int arg)
     if (run_op(w, &cdr_op_all_reduce, &a, 1, &whole, (void *[]){ full, full })) return 1;
     EXPECT(!memcmp(full, sum, (size_t)(rows * cols) * 4));
 
+    int32_t *count = (int32_t *)(full + 3072);
+    cdr_type counts = cdr_type_2d(CDR_I32, rows, cols);
+    for (int64_t i = 0; i < rows * cols; i++) count[i] = count_of(me, 0, i);
+    if (run_op(w, &cdr_op_all_reduce, &a, 1, &counts, (void *[]){ count, count })) return 1;
+    for (int64_t i = 0; i < rows * cols; i++) EXPECT(count[i] == serial_sum_i32(ranks, n, 0, i));
+
     for (int64_t i = 0; i < mine * cols; i++) b_shard[i] = (uint16_t)(i + lo * cols);
     memset(full, 0, 4096);
     a.n = 2;
@@ -356,14 +381,14 @@ static int operators(cdr_comm *w, int arg)
 
     cdr_count_attr ca = { .coll = { .comm = CDR_COMM_WORLD }, .size = n };
     cdr_type four = cdr_type_1d(CDR_I64, 4);
-    int64_t count[4] = { 100 + me, me == 1, 0, -me };
+    int64_t four_counts[4] = { 100 + me, me == 1, 0, -me };
     float scale = -1;
-    if (run_op(w, &cdr_op_count, &ca, 1, &four, (void *[]){ count, count, &scale })) return 1;
-    EXPECT(count[0] == 100 * n + n * (n - 1) / 2 && count[1] == (n > 1) && count[2] == 0 && count[3] == -n * (n - 1) / 2);
-    EXPECT(scale == (float)(1.0 / (double)count[0]));
-    memset(count, 0, sizeof count);
-    if (run_op(w, &cdr_op_count, &ca, 1, &four, (void *[]){ count, count, &scale })) return 1;
-    EXPECT(scale == 1.0f && count[0] == 0);
+    if (run_op(w, &cdr_op_count, &ca, 1, &four, (void *[]){ four_counts, four_counts, &scale })) return 1;
+    EXPECT(four_counts[0] == 100 * n + n * (n - 1) / 2 && four_counts[1] == (n > 1) && four_counts[2] == 0 && four_counts[3] == -n * (n - 1) / 2);
+    EXPECT(scale == (float)(1.0 / (double)four_counts[0]));
+    memset(four_counts, 0, sizeof four_counts);
+    if (run_op(w, &cdr_op_count, &ca, 1, &four, (void *[]){ four_counts, four_counts, &scale })) return 1;
+    EXPECT(scale == 1.0f && four_counts[0] == 0);
     return 0;
 }
 
@@ -405,7 +430,7 @@ static void operators_in_a_graph(void)
 
     cdr_val bad[1] = { full[0] }, out[1] = { CDR_NEW };                  /* BF16 is not summed */
     T_CHECK(cdr_all_reduce(g, CDR_COMM_SHARD, 4, 1, bad, out) != CDR_OK);
-    T_HAS(err.text, "F32 or F64");
+    T_HAS(err.text, "F32, F64 or I32");
     cdr_pool_free(pool);
 }
 

@@ -130,7 +130,7 @@ static void check_pieces(const cdr_piece *p, int n, bool sums)
     for (int i = 0; i < n; i++) {
         CDR_CHECK(p[i].rows >= 0);
         if (!sums) continue;
-        CDR_CHECK(p[i].dtype == CDR_F32 || p[i].dtype == CDR_F64);
+        CDR_CHECK(p[i].dtype == CDR_F32 || p[i].dtype == CDR_F64 || p[i].dtype == CDR_I32);
         CDR_CHECK(p[i].row_bytes % (size_t)cdr_dtype_row(p[i].dtype)->block_bytes == 0);
     }
 }

@@ -47,8 +47,8 @@ const char *cdr_comm_source(const cdr_comm *c);                               /*
 void *cdr_comm_slab(cdr_comm *world, size_t bytes, cdr_err *err);
 
 cdr_status cdr_comm_gather(cdr_comm *c, const cdr_piece *p, int n);           /* local -> full on every rank */
-cdr_status cdr_comm_reduce_scatter(cdr_comm *c, const cdr_piece *p, int n);   /* full -> local, tree sum; F32 or F64; tail zeroed */
-cdr_status cdr_comm_all_reduce(cdr_comm *c, const cdr_piece *p, int n);       /* full -> full, tree sum; F32 or F64; local unused; in place or
+cdr_status cdr_comm_reduce_scatter(cdr_comm *c, const cdr_piece *p, int n);   /* full -> local, tree sum; F32, F64 or I32; tail zeroed */
+cdr_status cdr_comm_all_reduce(cdr_comm *c, const cdr_piece *p, int n);       /* full -> full, tree sum; F32, F64 or I32; local unused; in place or
                                                                                  local = destination where local is not NULL */
 cdr_status cdr_comm_sum_i64(cdr_comm *c, int64_t *x, int n);                  /* exact; n at most 64 */
 cdr_status cdr_comm_all_gather(cdr_comm *c, const void *src, void *dst, size_t bytes);   /* equal bytes each; any memory; bytes <= 64 KiB */

@@ -9,7 +9,8 @@
  * before that barrier; after it a rank writes only the others' shares, and peers read only its own.
  *
  * Sum over ranks: binary tree, elementwise. Level by level, neighbours are added, and an odd last one goes up as it is:
- * n = 8: ((0+1)+(2+3)) + ((4+5)+(6+7));  n = 7: ((0+1)+(2+3)) + ((4+5)+6);  n = 3: (0+1)+2. F32 sums in F32, F64 in F64.
+ * n = 8: ((0+1)+(2+3)) + ((4+5)+(6+7));  n = 7: ((0+1)+(2+3)) + ((4+5)+6);  n = 3: (0+1)+2. F32 sums in F32, F64 in F64;
+ * I32 sums are exact, modulo 2^32.
  *
  * Barrier: one counter and one futex word per communicator. The last to arrive adds 2 to the word and wakes the others;
  * bit 0 of it says that the job is lost, so that no one who is about to sleep can miss that. A waiter spins for some
@@ -319,8 +320,24 @@ static void add4_f64(void *CDR_RESTRICT y, const void *const *x, int64_t n)
     for (int64_t i = 0; i < n; i++) d[i] = (p[i] + q[i]) + (r[i] + s[i]);
 }
 
+/* unsigned: an overflow wraps instead of being undefined */
+static void add2_i32(void *CDR_RESTRICT y, const void *a, const void *b, int64_t n)
+{
+    uint32_t *CDR_RESTRICT d = y;
+    const uint32_t *p = a, *q = b;
+    for (int64_t i = 0; i < n; i++) d[i] = p[i] + q[i];
+}
+
+static void add4_i32(void *CDR_RESTRICT y, const void *const *x, int64_t n)
+{
+    uint32_t *CDR_RESTRICT d = y;
+    const uint32_t *p = x[0], *q = x[1], *r = x[2], *s = x[3];
+    for (int64_t i = 0; i < n; i++) d[i] = p[i] + q[i] + r[i] + s[i];
+}
+
 static const tree_type tree_f32 = { add2_f32, add4_f32, sizeof(float) }, tree_f64 = { add2_f64, add4_f64, sizeof(double) };
-static const tree_type *tree_of(int dtype) { return dtype == CDR_F64 ? &tree_f64 : &tree_f32; }
+static const tree_type tree_i32 = { add2_i32, add4_i32, sizeof(uint32_t) };
+static const tree_type *tree_of(int dtype) { return dtype == CDR_F64 ? &tree_f64 : dtype == CDR_I32 ? &tree_i32 : &tree_f32; }
 
 /* dst[0..k) = tree sum over src[0..n)[0..k), k elements of one block. A stack of pending sums, one per level: a new sum
  * of a level that is pending already joins it and goes one level up. Two buffers a level, so that a sum never lands on

@@ -5,7 +5,8 @@
  * Rank r owns rows [r rows / size, (r + 1) rows / size). A shard's buffer has ceil(rows / size) rows; the tail is zero.
  * (2) is the gradient of (1): each rank read every row, and used it on other tokens.
  * The tree makes the sum independent of how ranks are laid out on machines, and costs no bytes (comm.h).
- * Precision: gradients are summed in F32, losses and norms in F64; gather copies bytes of any format. */
+ * Precision: gradients are summed in F32, losses and norms in F64; counts in I32, exactly, so that their order does not matter (modulo 2^32). gather
+ * copies bytes of any format. */
 #include "ops/gather/gather.h"
 
 /* ---- builders ---------------------------------------------------------------------------------------------------- */
@@ -79,8 +80,8 @@ static cdr_status infer_common(const char *op, const cdr_gather_attr *a, int n_i
         if (cdr_absent(t) || t->n_dim < 1) CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d has no axis 0", op, i);
         if (t->layout != CDR_ROWS || cdr_type_pitch(t) != cdr_type_cols(t)) CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d must lie in dense rows", op, i);
         if (t->n[0] < 1 || a->rows[i] < 1) CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d has %lld rows", op, i, (long long)a->rows[i]);
-        if (sums && t->dtype != CDR_F32 && t->dtype != CDR_F64)
-            CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d is %s; sums across ranks are F32 or F64", op, i, cdr_dtype_row(t->dtype)->name);
+        if (sums && t->dtype != CDR_F32 && t->dtype != CDR_F64 && t->dtype != CDR_I32)
+            CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d is %s; sums across ranks are F32, F64 or I32", op, i, cdr_dtype_row(t->dtype)->name);
         if (t->n_dim == 1 && cdr_dtype_row(t->dtype)->block_elems != 1)
             CDR_FAIL(e, CDR_EINVAL, "%s: tensor %d of %s has no whole rows", op, i, cdr_dtype_row(t->dtype)->name);
     }
