@@ -48,7 +48,7 @@ static void close_machine(machine *m)
 static cdr_status step(machine *m, int t, double *loss, double *norm, cdr_err *err)
 {
     static int32_t tok[T], tgt[T], start[T], pos[T];
-    int64_t count[4] = { 0 };
+    int64_t count[8] = { 0 };
     for (int32_t mb = 0; mb < 2; mb++) {
         cdr_rng_key k = { 9, (uint64_t)t, (uint64_t)mb };
         for (int32_t i = 0; i < T; i++) {

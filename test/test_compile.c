@@ -330,7 +330,7 @@ static double loss_and_gradients(const cdr_builder *m, cdr_compile_opts o, doubl
     T_CHECK(cdr_exec_open(&eo, &x, &err) == CDR_OK);
     T_CHECK(cdr_exec_init(x, 5, &err) == CDR_OK);
     int32_t a[4][SMALL_T], micro = 0;
-    int64_t count[4] = { SMALL_T };
+    int64_t count[8] = { SMALL_T };
     for (int32_t t = 0; t < SMALL_T; t++) {
         a[0][t] = (t * 5 + 1) % SMALL_W;
         a[1][t] = (t * 7 + 3) % SMALL_W;

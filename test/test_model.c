@@ -98,7 +98,7 @@ static void data(int32_t *tokens, int32_t *targets, int32_t *start, int32_t *pos
 static void step(machine *m, int t, double lr, double *loss, double *norm)
 {
     int32_t tok[T], tgt[T], start[T], pos[T], micro = 0;
-    int64_t count[4] = { 18, 0, 0, 0 };
+    int64_t count[8] = { 18, 0, 0, 0, 18 };
     cdr_err err = { CDR_OK, "", "" };
     data(tok, tgt, start, pos);
     cdr_exec_put(m->x, CDR_PROG_STEP, "tokens", 0, tok, sizeof tok);

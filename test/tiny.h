@@ -127,7 +127,7 @@ static inline void tiny_put(cdr_exec *x, cdr_prog_id q, int mb, int32_t *a[4], b
 static inline cdr_status tiny_one_step(const tiny_run *c, cdr_exec *x, const cdr_mesh *m, int step, tiny_result *r, cdr_err *err)
 {
     int32_t buf[4][TINY_T], *a[4] = { buf[0], buf[1], buf[2], buf[3] };
-    int64_t count[4] = { 0 };
+    int64_t count[8] = { 0 };
     for (int32_t mb = 0; mb < c->n_micro; mb++) {
         int64_t id = (m->rank[0] * c->n_micro + mb) * m->size[1] + m->rank[1];
         count[0] += tiny_shard(step, id, a[0], a[1], a[2], a[3]);

@@ -1,7 +1,9 @@
 /* build: the model's forward, for one device, once for each program; the step's inputs and its begin segment. */
 #include "compile/pass.h"
 #include "ops/count/count.h"
+#include "ops/fill/fill.h"
 #include "ops/gather/gather.h"
+#include <fnmatch.h>
 
 static cdr_val input(cdr_graph *g, const char *name, int dtype, int64_t n, int n_inst)
 {
@@ -13,11 +15,16 @@ static cdr_val input(cdr_graph *g, const char *name, int dtype, int64_t n, int n
     return v;
 }
 
-static cdr_io make_io(const cdr_compile_opts *o, cdr_graph *g, cdr_mode mode, int64_t T, int n_inst)
+static cdr_io make_io(const cdr_pass *p, cdr_graph *g, cdr_mode mode, int64_t T, int n_inst)
 {
+    const cdr_compile_opts *o = p->o;
     cdr_io io = { .mode = mode, .T = T, .S = mode == CDR_MODE_GENERATE ? o->gen_S : T, .compute = o->compute,
                   .loss_chunk_tokens = o->loss_chunk_tokens, .loss_chunk_vocab = o->loss_chunk_vocab,
-                  .targets_T = CDR_NONE, .scale_1 = CDR_NONE, .n_live_1 = CDR_NONE, .loss_1 = CDR_NONE, .logits_TW = CDR_NONE };
+                  .targets_T = CDR_NONE, .scale_1 = CDR_NONE, .scale_rows_1 = CDR_NONE, .micro_1 = CDR_NONE, .n_live_1 = CDR_NONE, .dense_1 = p->dense_1,
+                  .loss_1 = CDR_NONE, .logits_TW = CDR_NONE, .sequence = o->sequence > 0 ? o->sequence : T, .core = o->core,
+                  .balance = (cdr_balance_kind)o->balance, .balance_own = o->balance_own, .balance_bins = o->balance_bins, .balance_rate = o->balance_rate,
+                  .balance_ema = o->balance_ema, .aux_coef = o->aux_coef, .indexer_coef = o->indexer_coef, .indexer_train = o->indexer_train,
+                  .capacity = o->capacity, .keep_gate_up = o->keep_gate_up };
     io.tokens_T = input(g, "tokens", CDR_I32, T, n_inst);
     io.start_T = input(g, "start", CDR_I32, T, n_inst);
     io.pos_T = input(g, "pos", CDR_I32, T, n_inst);
@@ -36,15 +43,46 @@ static cdr_status forward(cdr_pass *p, cdr_prog_id q, const char *list)
     return g->failed ? p->err->status : CDR_OK;
 }
 
+static cdr_status freeze(cdr_pass *p)
+{
+    for (int k = 0; k < p->o->n_freeze; k++) {
+        int n = 0;
+        for (int32_t i = 0; i < p->b->n_params; i++) {
+            if (fnmatch(p->o->freeze[k], p->b->params[i].name, 0) != 0) continue;
+            p->b->params[i].train = CDR_FROZEN;
+            n++;
+        }
+        if (n == 0) CDR_FAIL_ID(p->err, CDR_EUSER, "recipe.freeze", "train.freeze: pattern \"%s\" matches no parameter", p->o->freeze[k]);
+    }
+    return CDR_OK;
+}
+
 /* RUN values are declared by the step graph alone; the other graphs see them through the bundle. */
 static cdr_status declare(cdr_pass *p, cdr_graph *g)
 {
     CDR_TRY(p->m->declare(p->m->model, g, p->err));
     if (g->failed) return p->err->status;
     cdr_graph_enter(g, -1, "%s", "");
-    for (int32_t i = 0; i < p->b->n_params; i++) p->b->shared[p->b->params[i].shard].t.dtype = (uint8_t)p->o->compute;
+    for (int32_t i = 0; i < p->b->n_params; i++)
+        p->b->shared[p->b->params[i].shard].t.dtype = p->b->params[i].f32 ? CDR_F32 : (uint8_t)p->o->compute;
+    CDR_TRY(freeze(p));
+    p->dense_1 = cdr_graph_value(g, cdr_type_1d(CDR_I32, 1), CDR_RUN, CDR_C_STATE, "dsa_dense");
     p->ok_1 = cdr_graph_value(g, cdr_type_1d(CDR_I32, 1), CDR_RUN, CDR_C_STATE, "ok");
     return CDR_OK;
+}
+
+/* Counters of the routers are zero at the beginning of a step. */
+static cdr_status clear_counters(cdr_pass *p, cdr_graph *g, const cdr_io *io)
+{
+    cdr__list_set_current(g, CDR_L_BEGIN);
+    for (int64_t i = 0; i < io->n_routers; i++) {
+        cdr_graph_enter(g, -1, "layers.%d.moe", io->routers[i].layer);
+        cdr_fill_value(g, io->routers[i].load_E, 0);
+        cdr_fill_value(g, io->routers[i].hist_EB, 0);
+    }
+    cdr_graph_enter(g, -1, "%s", "");
+    cdr__list_set_current(g, CDR_L_MICRO);
+    return g->failed ? p->err->status : CDR_OK;
 }
 
 static cdr_status build_step(cdr_pass *p, cdr_graph *g)
@@ -54,20 +92,24 @@ static cdr_status build_step(cdr_pass *p, cdr_graph *g)
     g->scope = CDR_STEP;
     cdr_graph_list(g, CDR_L_BEGIN);
     p->hyper_8 = input(g, "hyper", CDR_F32, CDR_N_HYPER, 1);
-    p->count_4 = input(g, "count", CDR_I64, 4, 1);
+    p->count_8 = input(g, "count", CDR_I64, CDR_COUNT_WORDS, 1);
     p->micro_1 = input(g, "micro", CDR_I32, 1, p->o->n_micro);
-    p->io[CDR_PROG_STEP] = make_io(p->o, g, CDR_MODE_TRAIN, p->o->T, p->o->n_micro);
-    p->total_4 = p->count_4;
-    CDR_TRY(cdr_count(g, p->o->mesh.world, p->count_4, &p->total_4, &p->io[CDR_PROG_STEP].scale_1));
+    p->io[CDR_PROG_STEP] = make_io(p, g, CDR_MODE_TRAIN, p->o->T, p->o->n_micro);
+    cdr_io *io = &p->io[CDR_PROG_STEP];
+    p->total_8 = p->count_8;
+    io->micro_1 = cdr_graph_value(g, cdr_type_1d(CDR_I32, 1), CDR_STEP, CDR_C_INPUT, "one");
+    cdr_fill_value(g, io->micro_1, 1);
+    CDR_TRY(cdr_count(g, p->o->mesh.world, p->count_8, &p->total_8, &io->scale_1, &io->scale_rows_1));
     g->scope = CDR_TURN;
-    return forward(p, CDR_PROG_STEP, CDR_L_MICRO);
+    CDR_TRY(forward(p, CDR_PROG_STEP, CDR_L_MICRO));
+    return clear_counters(p, g, io);
 }
 
 /* The loss sum of each rank, by rank: the host adds them in shard order. */
 static cdr_status build_eval(cdr_pass *p, cdr_graph *g)
 {
     g->scope = CDR_TURN;
-    p->io[CDR_PROG_EVAL] = make_io(p->o, g, CDR_MODE_EVAL, p->o->T, 1);
+    p->io[CDR_PROG_EVAL] = make_io(p, g, CDR_MODE_EVAL, p->o->T, 1);
     CDR_TRY(forward(p, CDR_PROG_EVAL, CDR_L_MICRO));
     int64_t world = p->o->mesh.world;
     cdr_val sums = cdr_graph_value(g, cdr_type_2d(CDR_F64, world, 1), CDR_STEP, CDR_C_INPUT, "sums");
@@ -79,7 +121,7 @@ static cdr_status build_eval(cdr_pass *p, cdr_graph *g)
 static cdr_status build_generate(cdr_pass *p, cdr_graph *g)
 {
     g->scope = CDR_TURN;
-    p->io[CDR_PROG_GENERATE] = make_io(p->o, g, CDR_MODE_GENERATE, p->o->gen_T, 1);
+    p->io[CDR_PROG_GENERATE] = make_io(p, g, CDR_MODE_GENERATE, p->o->gen_T, 1);
     CDR_TRY(forward(p, CDR_PROG_GENERATE, CDR_L_MICRO));
     cdr_val turn = p->io[CDR_PROG_GENERATE].logits_TW;
     cdr_val logits = cdr_graph_value(g, *cdr_graph_type(g, turn), CDR_STEP, CDR_C_INPUT, "logits");

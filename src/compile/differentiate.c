@@ -26,6 +26,7 @@ typedef struct {
     int64_t cap_pending;
     int64_t *covered;                 /* elements of a value whose gradient came through views */
     bool *pass_through;               /* its gradient is F32, as it may be accumulated in place later */
+    bool *detached;                   /* no gradient passes it on to what it is a view of */
     bool *weight;                     /* a parameter, gathered or not: its gradient is an F32 partial sum */
 } diff;
 
@@ -104,13 +105,20 @@ static int32_t *pending(diff *d, cdr_val v)
     return &d->pending[s];
 }
 
+/* What v is a view of, up to the first value that is detached. */
+static cdr_val view_root(const diff *d, cdr_val v)
+{
+    while (cdr_graph_at(d->g, v)->alias != CDR_NONE && !d->detached[slot(d, v)]) v = cdr_graph_at(d->g, v)->alias;
+    return v;
+}
+
 /* ---- forward analysis ---- */
 static void analyse(diff *d, const cdr_list *l)
 {
     cdr_graph *g = d->g;
     cdr_bundle *b = d->p->b;
     for (int32_t i = 0; i < b->n_params; i++) {
-        d->needs[b->params[i].shard] = b->params[i].train != CDR_FROZEN;
+        d->needs[b->params[i].shard] = b->params[i].train == CDR_FULL;
         d->weight[b->params[i].shard] = true;
     }
     for (int64_t i = 0; i < l->n; i++) {
@@ -119,9 +127,10 @@ static void analyse(diff *d, const cdr_list *l)
         for (int k = 0; k < c->n_in; k++) {
             cdr_val v = cdr_graph_in(g, c, k);
             if (v == CDR_NONE) continue;
-            if (d->needs[slot(d, cdr__root(g, v))]) d->needs[slot(d, v)] = true;
+            if (d->needs[slot(d, view_root(d, v))]) d->needs[slot(d, v)] = true;
             any = any || d->needs[slot(d, v)];
         }
+        for (int k = 0; k < c->n_out && (cdr__op(c)->flags & CDR_OP_DETACH); k++) d->detached[slot(d, cdr_graph_out(g, c, k))] = true;
         if (!any || !cdr__op(c)->grad) continue;
         for (int k = 0; k < c->n_in; k++) {
             cdr_val v = cdr_graph_in(g, c, k);
@@ -312,9 +321,13 @@ static cdr_status backward_of(diff *d, int32_t call)
 }
 
 /* ---- leaves: a micro-batch's partial sums become the step's gradients ---- */
+/* Position of the last call that writes v or a view of it. */
 static int64_t last_writer(const cdr_graph *g, const cdr_list *l, cdr_val v)
 {
-    for (int64_t i = l->n - 1; i >= 0; i--) if (find_output(g, &g->calls[l->calls[i]], v) >= 0) return i;
+    for (int64_t i = l->n - 1; i >= 0; i--) {
+        const cdr_call *c = &g->calls[l->calls[i]];
+        for (int k = 0; k < c->n_out; k++) if (cdr__root(g, cdr_graph_out(g, c, k)) == v) return i;
+    }
     return -1;
 }
 
@@ -349,14 +362,44 @@ static cdr_val collect(diff *d, cdr_list *l, cdr_val partial, const char *name, 
     return stack[0];
 }
 
+/* A loss of this rank's micro-batches, summed over the shard axis and the micro-batches. */
+static cdr_val over_shards(diff *d, cdr_list *l, cdr_val loss, const char *name)
+{
+    cdr_pass *p = d->p;
+    cdr_graph *g = d->g;
+    if (p->n_shard > 1) {
+        cdr_val sum = CDR_NEW;
+        cdr_graph_enter(g, -1, "loss");
+        if (cdr_all_reduce(g, CDR_COMM_SHARD, p->n_shard, 1, &loss, &sum) != CDR_OK) return CDR_NONE;
+        cdr_graph_enter(g, -1, "%s", "");
+        loss = sum;
+    }
+    return collect(d, l, loss, name, CDR_C_INPUT);
+}
+
+/* The further losses side by side in one value, so that they are summed by one call each. CDR_NONE where there are none. */
+static cdr_val further_losses(diff *d, cdr_list *l)
+{
+    cdr_graph *g = d->g;
+    const cdr_io *io = &d->p->io[CDR_PROG_STEP];
+    if (io->n_extra == 0) return CDR_NONE;
+    bool once = d->p->n_shard == 1 && d->p->o->n_micro == 1;
+    cdr_type t = cdr_type_1d(CDR_F64, io->n_extra);
+    cdr_val all_n = cdr_graph_value(g, t, once ? CDR_STEP : CDR_TURN, once ? CDR_C_INPUT : CDR_C_ACT, once ? "extra" : "further_losses");
+    for (int i = 0; i < io->n_extra; i++)
+        cdr__replace_operand(g, l, io->extra[i], cdr_graph_view(g, all_n, 8 * i, cdr_type_1d(CDR_F64, 1), "further_loss"));
+    return once ? all_n : over_shards(d, l, all_n, "extra");
+}
+
 static cdr_status leaves(diff *d, cdr_list *l)
 {
     cdr_pass *p = d->p;
     cdr_graph *g = d->g;
     for (int32_t i = 0; i < p->b->n_params; i++) {
         cdr_param *q = &p->b->params[i];
-        if (q->train == CDR_FROZEN) continue;
+        if (q->train != CDR_FULL) continue;
         cdr_val partial = d->grad[q->shard];
+        if (partial == CDR_NONE && q->may_idle) continue;
         if (partial == CDR_NONE) return cdr_graph_fail(g, CDR_EINVAL, "differentiate: parameter %s is trained but no loss depends on it", q->name);
         char name[320];
         snprintf(name, sizeof name, "d_%s", q->name);
@@ -370,15 +413,8 @@ static cdr_status leaves(diff *d, cdr_list *l)
         cdr_val stack = collect(d, l, partial, name, CDR_C_GRAD);
         p->b->params[i].grad = stack;
     }
-    cdr_val loss = p->io[CDR_PROG_STEP].loss_1;
-    if (p->n_shard > 1) {
-        cdr_val sum = CDR_NEW;
-        cdr_graph_enter(g, -1, "loss");
-        CDR_TRY(cdr_all_reduce(g, CDR_COMM_SHARD, p->n_shard, 1, &loss, &sum));
-        cdr_graph_enter(g, -1, "%s", "");
-        loss = sum;
-    }
-    p->loss_acc_1 = collect(d, l, loss, "loss_sum", CDR_C_INPUT);
+    p->loss_acc_1 = over_shards(d, l, p->io[CDR_PROG_STEP].loss_1, "loss_sum");
+    p->extra_acc_n = further_losses(d, l);
     return g->failed ? p->err->status : CDR_OK;
 }
 
@@ -404,6 +440,7 @@ cdr_status cdr__differentiate(cdr_pass *p)
     d.covered = cdr_pool_alloc(p->pool, n * sizeof *d.covered);
     d.pass_through = cdr_pool_alloc(p->pool, n * sizeof *d.pass_through);
     d.weight = cdr_pool_alloc(p->pool, n * sizeof *d.weight);
+    d.detached = cdr_pool_alloc(p->pool, n * sizeof *d.detached);
     for (size_t i = 0; i < n; i++) d.grad[i] = CDR_NONE;
 
     cdr__list_set_current(g, CDR_L_MICRO);
@@ -416,6 +453,10 @@ cdr_status cdr__differentiate(cdr_pass *p)
     if (loss == CDR_NONE) CDR_FAIL(p->err, CDR_EINVAL, "differentiate: the model gave no loss");
     d.grad[slot(&d, loss)] = p->io[CDR_PROG_STEP].scale_1;
     (*pending(&d, p->io[CDR_PROG_STEP].scale_1))++;
+    for (int i = 0; i < p->io[CDR_PROG_STEP].n_extra; i++) {
+        d.grad[slot(&d, p->io[CDR_PROG_STEP].extra[i])] = p->io[CDR_PROG_STEP].scale_rows_1;
+        (*pending(&d, p->io[CDR_PROG_STEP].scale_rows_1))++;
+    }
     for (int64_t i = forward.n - 1; i >= 0; i--) CDR_TRY(backward_of(&d, calls[i]));
     cdr_graph_enter(g, -1, "%s", "");
     CDR_TRY(leaves(&d, cdr__list(g, CDR_L_MICRO)));

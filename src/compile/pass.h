@@ -16,7 +16,7 @@ typedef struct {
     cdr_pool *pool; cdr_bundle *b; cdr_err *err;
     cdr_graph *g[CDR_N_PROGS];        /* NULL: that program is not built; PROBE is made of STEP when emitted */
     cdr_io io[CDR_N_PROGS];
-    cdr_val ok_1, micro_1, hyper_8, count_4, total_4, loss_acc_1;
+    cdr_val ok_1, dense_1, micro_1, hyper_8, count_8, total_8, loss_acc_1, extra_acc_n;
     int recompute_layers;             /* policy: the first so many layers keep only their inputs */
     int n_shard, shard, n_replicate;
 } cdr_pass;

@@ -1,7 +1,7 @@
 /* policy: keep or recompute. A layer that is recomputed keeps only what other layers made (its inputs); its forward
  * calls are cloned, phase AGAIN, in front of its backward. A gathered weight is gathered again in the same way (FSDP's
  * reshard_after_forward), except what the last forward call reads (the head), whose backward comes next. Calls with
- * EFFECT exist once: they are never cloned; what reads them reads the one result.
+ * EFFECT exist once: they are never cloned; what reads them reads the one result. Routes and selections (KEEP) are kept.
  *
  * The backward is cut into groups, maximal runs of calls with the same layer; each group has its own clones, so a clone
  * lives no longer than its group. */
@@ -27,7 +27,7 @@ static bool again(const policy *s, int32_t id, int layer)
     const cdr_call *c = &s->g->calls[id];
     if (c->phase != CDR_P_FWD || (c->flags & CDR_K_EFFECT)) return false;
     if (is_gather(c)) return reshard(s->p) && !s->last[id];
-    if (cdr__op(c)->flags & (CDR_OP_COLLECTIVE | CDR_OP_VIEW)) return false;
+    if (cdr__op(c)->flags & (CDR_OP_COLLECTIVE | CDR_OP_VIEW | CDR_OP_KEEP)) return false;
     return c->layer >= 0 && c->layer == layer && c->layer < s->p->recompute_layers;
 }
 

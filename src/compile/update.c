@@ -12,7 +12,7 @@ static int table_params(const cdr_pass *p, bool big, int32_t *which)
 {
     int n = 0;
     for (int32_t i = 0; i < p->b->n_params; i++)
-        if (p->b->params[i].train != CDR_FROZEN && cdr__param_big(&p->b->params[i]) == big) which[n++] = i;
+        if (p->b->params[i].grad != CDR_NONE && cdr__param_big(&p->b->params[i]) == big) which[n++] = i;
     return n;
 }
 
@@ -20,15 +20,15 @@ static cdr_status merge_replicas(cdr_pass *p, cdr_graph *g)
 {
     cdr_val x[CDR_GATHER_MAX];
     int n = 0;
-    cdr_val loss = p->loss_acc_1;
-    CDR_TRY(cdr_all_reduce(g, CDR_COMM_REPLICATE, p->n_replicate, 1, &loss, &loss));
+    cdr_val loss[2] = { p->loss_acc_1, p->extra_acc_n };
+    CDR_TRY(cdr_all_reduce(g, CDR_COMM_REPLICATE, p->n_replicate, p->extra_acc_n == CDR_NONE ? 1 : 2, loss, loss));
     for (int32_t i = 0; i <= p->b->n_params; i++) {
         bool last = i == p->b->n_params;
         if (n == CDR_GATHER_MAX || (last && n > 0)) {
             CDR_TRY(cdr_all_reduce(g, CDR_COMM_REPLICATE, p->n_replicate, n, x, x));
             n = 0;
         }
-        if (!last && p->b->params[i].train != CDR_FROZEN) x[n++] = p->b->params[i].grad;
+        if (!last && p->b->params[i].grad != CDR_NONE) x[n++] = p->b->params[i].grad;
     }
     return CDR_OK;
 }
@@ -47,7 +47,8 @@ static cdr_val norm_table(cdr_pass *p, cdr_graph *g, bool big, int *n_out)
         int m = CDR_MIN(n - i, CDR_NORM_MAX);
         for (int k = 0; k < m; k++) {
             grads[k] = p->b->params[which[i + k]].grad;
-            rows[k] = p->b->params[which[i + k]].global.n[0];
+            const cdr_type *t = &p->b->params[which[i + k]].global;
+            rows[k] = t->n_dim == 1 ? t->n[0] : cdr_type_rows(t);
         }
         cdr_val part = cdr_graph_view(g, mine, (int64_t)i * per * 8, cdr_type_1d(CDR_F64, (int64_t)m * per), "norm.slice");
         cdr_norm_parts(g, m, grads, rows, n_shard, big ? p->shard : 0, part);
@@ -59,15 +60,20 @@ static cdr_val norm_table(cdr_pass *p, cdr_graph *g, bool big, int *n_out)
     return all;
 }
 
-static void optimizer(cdr_pass *p, cdr_graph *g, cdr_val clip_1)
+static int32_t update_adamw(cdr_pass *p, cdr_graph *g, const cdr_param *q, cdr_val clip_1)
 {
     const cdr_compile_opts *o = p->o;
+    cdr_adamw_attr a = { (float)o->beta1, (float)o->beta2, (float)o->eps, q->decay ? (float)o->weight_decay : 0.0f, q->lr_scale };
+    return cdr_adamw(g, q->grad, clip_1, p->hyper_8, q->master, q->m, q->v, q->master == q->shard ? CDR_NONE : q->shard, &a);
+}
+
+static void optimizer(cdr_pass *p, cdr_graph *g, cdr_val clip_1)
+{
     for (int32_t i = 0; i < p->b->n_params; i++) {
         const cdr_param *q = &p->b->params[i];
-        if (q->train == CDR_FROZEN) continue;
-        cdr_adamw_attr a = { (float)o->beta1, (float)o->beta2, (float)o->eps, q->decay ? (float)o->weight_decay : 0.0f, q->lr_scale };
+        if (q->grad == CDR_NONE) continue;
         cdr_graph_enter(g, -1, "%s", q->name);
-        int32_t call = cdr_adamw(g, q->grad, clip_1, p->hyper_8, q->master, q->m, q->v, q->master == q->shard ? CDR_NONE : q->shard, &a);
+        int32_t call = update_adamw(p, g, q, clip_1);
         if (call < 0) return;
         g->calls[call].pred = p->ok_1;
     }

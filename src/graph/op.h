@@ -77,6 +77,7 @@ typedef struct {                     /* parameter: one row per stacked tensor */
     uint8_t init; float init_std; uint64_t rng;     /* distribution; random stream (hash of the name) */
     bool decay; float lr_scale;
     bool f32;                        /* kernels read it in F32 whatever the compute dtype is */
+    bool may_idle;                   /* no loss need depend on it: it then stays as it is */
     cdr_val shard, grad, master, m, v;              /* RUN, STEP, RUN, RUN, RUN. master = shard where they are one */
 } cdr_param;
 

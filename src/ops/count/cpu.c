@@ -13,6 +13,7 @@ cdr_status cdr__count_base(const cdr_args *a)
     memcpy(total, a->ptr[0], sizeof total);
     if (c) CDR_TRY(cdr_comm_sum_i64(c, total, CDR_COUNT_WORDS));
     memcpy(a->ptr[1], total, sizeof total);
-    *(float *)a->ptr[2] = (float)(1.0 / (double)CDR_MAX((int64_t)1, total[0]));
+    *(float *)a->ptr[2] = (float)(1.0 / (double)CDR_MAX((int64_t)1, total[CDR_COUNT_TRAINED]));
+    *(float *)a->ptr[3] = (float)(1.0 / (double)CDR_MAX((int64_t)1, total[CDR_COUNT_ROWS]));
     return CDR_OK;
 }
