@@ -85,7 +85,7 @@ static int64_t expected_samples(int from, int to, int copies, uint64_t *out)
     return n;
 }
 
-typedef struct { int32_t tokens[MICRO], targets[MICRO], start[MICRO], pos[MICRO]; int64_t n_trained; } shard;
+typedef struct { int32_t tokens[MICRO], targets[MICRO], start[MICRO], pos[MICRO]; int64_t n_trained, n_rows; } shard;
 
 static shard *get(cdr_data *d, int64_t step, int64_t id, int64_t n)
 {
@@ -93,11 +93,12 @@ static shard *get(cdr_data *d, int64_t step, int64_t id, int64_t n)
     static int k;
     shard *x = &s[k = (k + 1) % 4];
     memset(x, 0x55, sizeof *x);
-    cdr_data_shard(d, step, id, n, x->tokens, x->targets, x->start, x->pos, &x->n_trained);
+    cdr_data_shard(d, step, id, n, x->tokens, x->targets, x->start, x->pos, &x->n_trained, &x->n_rows);
     return x;
 }
 
-/* Samples of row r of a shard, read back through `start` and -1 alone; also checks the arrays' rules. */
+/* Samples of row r of a shard, read back through `start` and -1 alone; also checks the arrays' rules: padding is idle, its
+ * start above its pos, so that no token sees it and it sees none. */
 static int64_t samples_of_row(const shard *x, int64_t r, uint64_t *out, int64_t *n_pad)
 {
     int64_t n = 0, t = r * S, end = t + S;
@@ -109,7 +110,7 @@ static int64_t samples_of_row(const shard *x, int64_t r, uint64_t *out, int64_t 
         t = u;
     }
     *n_pad = end - t;
-    for (int64_t u = t; u < end; u++) T_CHECK(x->tokens[u] == PAD && x->targets[u] == -1 && x->start[u] == (t > r * S ? x->start[t - 1] : r * S));
+    for (int64_t u = t; u < end; u++) T_CHECK(x->tokens[u] == PAD && x->targets[u] == -1 && x->start[u] == u + 1);
     for (int64_t u = r * S; u < end; u++) T_CHECK(x->pos[u] == u);
     return n;
 }
@@ -182,7 +183,7 @@ static void same_samples_on_every_layout(void)
         for (int id = 0; id < N; id++) {
             int64_t n = 0;
             for (int t = 0; t < MICRO; t++) n += all[step][id].targets[t] >= 0;
-            T_CHECK(n == all[step][id].n_trained);
+            T_CHECK(n == all[step][id].n_trained && n == all[step][id].n_rows);
             trained += n;
         }
     T_CHECK(trained > STEPS * N * MICRO * 8 / 10);
@@ -376,7 +377,7 @@ static int64_t eval_stream(const cdr_data *d, int64_t micro, int32_t *tokens, in
         cdr_data_eval_shard(d, i, x.tokens, x.targets, x.start, x.pos, &trained, &bytes);
         *n_bytes += bytes;
         for (int64_t t = 0; t < micro; t++) {
-            T_CHECK(x.pos[t] == t && x.start[t] <= t && x.start[t] >= t / S * S);
+            T_CHECK(x.pos[t] == t && x.start[t] >= t / S * S && (x.start[t] <= t) == (x.tokens[t] != PAD) && x.start[t] <= t + 1);
             if (x.targets[t] < 0) continue;
             tokens[n] = x.tokens[t];
             targets[n++] = x.targets[t];

@@ -79,13 +79,13 @@ static void put_piece(const cdr_data *d, const cdr__doc *doc, const cdr__piece *
     if (last) a.targets[t0 + p->n - 1] = d->eos;
 }
 
-/* The rest of a row: it goes on with the row's last piece, without loss. */
-static void put_padding(const cdr_data *d, int64_t t, int64_t end, int64_t start, arrays a)
+/* The rest of a row is idle: start above pos. */
+static void put_padding(const cdr_data *d, int64_t t, int64_t end, arrays a)
 {
     for (; t < end; t++) {
         a.tokens[t] = d->pad;
         a.targets[t] = -1;
-        a.start[t] = (int32_t)start;
+        a.start[t] = (int32_t)t + 1;
     }
 }
 
@@ -95,23 +95,23 @@ static void put_positions(const cdr_data *d, arrays a)
 }
 
 void cdr_data_shard(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shards,
-                    int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T, int64_t *n_trained)
+                    int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T, int64_t *n_trained, int64_t *n_rows)
 {
     arrays a = { tokens_T, targets_T, start_T, pos_T };
     int64_t S = d->o.sequence_length, g = (step * n_shards + shard_id) * d->rows_per_shard;
     CDR_CHECK(step >= 0 && shard_id >= 0 && shard_id < n_shards);
-    *n_trained = 0;
+    *n_trained = *n_rows = 0;
     for (int64_t r = 0; r < d->rows_per_shard; r++) {
         const cdr__epoch *e = epoch_of_row(d, g + r);
-        int64_t row = g + r - e->first_row, t = r * S, start = t;
+        int64_t row = g + r - e->first_row, t = r * S;
         for (uint32_t i = e->row_first[row]; i < e->row_first[row + 1]; i++) {
             cdr__piece p = cdr__packer_piece(&d->packer, e->item[i]);
             put_piece(d, &d->packer.docs[p.doc], &p, t, a);
-            start = t;
             t += p.n;
         }
+        *n_rows += t - r * S;
         *n_trained += t - r * S;                      /* each input has a target */
-        put_padding(d, t, (r + 1) * S, start, a);
+        put_padding(d, t, (r + 1) * S, a);
     }
     put_positions(d, a);
 }
@@ -124,17 +124,16 @@ void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_
     CDR_CHECK(i >= 0 && i < d->stat.eval_shards);
     *n_trained = *n_bytes = 0;
     for (int64_t r = 0; r < d->rows_per_shard; r++) {
-        int64_t row = i * d->rows_per_shard + r, t = r * S, start = t;
+        int64_t row = i * d->rows_per_shard + r, t = r * S;
         for (int64_t k = row < d->n_eval_rows ? d->eval_row_first[row] : 0; row < d->n_eval_rows && k < d->eval_row_first[row + 1]; k++) {
             const cdr__piece *p = &d->eval_pieces[k];
             const cdr__doc *doc = &d->corpus.eval.docs[p->doc];
             put_piece(d, doc, p, t, a);
             *n_bytes += p->n - (p->first + p->n == doc->n);
-            start = t;
             t += p->n;
         }
         *n_trained += t - r * S;
-        put_padding(d, t, (r + 1) * S, start, a);
+        put_padding(d, t, (r + 1) * S, a);
     }
     put_positions(d, a);
 }

@@ -3,7 +3,7 @@
  *
  *   cdr_data *d;
  *   CDR_TRY(cdr_data_open(&o, &d, err));
- *   cdr_data_shard(d, step, id, n_shards, tokens_T, targets_T, start_T, pos_T, &n_trained);     // step from 0
+ *   cdr_data_shard(d, step, id, n_shards, tokens_T, targets_T, start_T, pos_T, &n_trained, &n_rows);     // step from 0
  *   cdr_data_close(d);
  *
  * A corpus is documents (one a file). A document's tokens are its bytes; nothing is put in front. Where it ends in the
@@ -60,11 +60,12 @@ void cdr_data_close(cdr_data *d);
 const cdr_data_stat *cdr_data_stats(const cdr_data *d);
 
 /* Logical shard shard_id of n_shards of optimizer step `step` (from 0). Four arrays of micro_batch_tokens:
- * targets: the next id, -1: no loss. start: index in the micro-batch of the first token of the piece; a row's padding
- * continues its last piece (so no row has more than max_docs pieces), an empty row is one piece. pos[t] = t.
+ * targets: the next id, -1: no loss. start: index in the micro-batch of the first token of the piece. pos[t] = t.
+ * The rest of a row behind its last piece is idle: [PAD], no target, start[t] = t + 1, above pos[t] (it sees nothing, is
+ * seen by nothing and is counted nowhere). n_rows: rows that are not idle.
  * Allocates nothing. Not thread-safe: it keeps the packing of the last epochs asked for. */
 void cdr_data_shard(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shards,
-                    int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T, int64_t *n_trained);
+                    int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T, int64_t *n_trained, int64_t *n_rows);
 /* Held-out text in file order, the same for every call; i from 0 to eval_shards - 1. n_bytes: text bytes that the
  * targets stand for ([EOS] stands for none). */
 void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T,
