@@ -179,10 +179,9 @@ static void what_is_not_here_yet_says_so(void)
 {
     static const char *const later[] = {
         "lora: {}\n", "lora: {rank: 8}\n", "parallel: {context: 2}\n", "parallel: {expert: 2}\n", "parallel: {ep: 2}\n", "parallel: {tensor: 2}\n",
-        "parallel: {transport: mpi}\n", "parallel: {transport: nccl}\n", "optimizer: {name: muon}\n", "precision: {experts: bf16}\n",
+        "parallel: {transport: mpi}\n", "parallel: {transport: nccl}\n", "optimizer: {groups: [{match: embed}]}\n", "precision: {experts: bf16}\n",
         "precision: {qat: mxfp4}\n", "model2: 1\n", "memory: {weights: stream}\n", "memory: {rules: [{match: mla.out, policy: keep}]}\n",
-        "train: {balance: quantile}\n", "train: {freeze: [embed]}\n", "train: {trainable: none}\n", "log: {tensorboard: true}\n", "log: {board: '127.0.0.1:1'}\n",
-        "checkpoint: {final: hf}\n", "train: {indexer_warmup_steps: 5}\n",
+        "log: {tensorboard: true}\n", "log: {board: '127.0.0.1:1'}\n", "checkpoint: {final: hf}\n", "memory: {layer_chunk_tokens: 64}\n",
     };
     for (int i = 0; i < (int)(sizeof later / sizeof *later); i++) {
         char text[400];
@@ -198,6 +197,36 @@ static void what_is_not_here_yet_says_so(void)
     refused("model: {path: m}\ndata: {train: a, tokenizer: dir/tok}\n", "config.not-in-version", "data.tokenizer is dir/tok");
     /* what equals the default is no request */
     T_CHECK(parse(BASE "lora: none\nparallel: {context: 1, expert: 1}\nprecision: {experts: stored}\n") == CDR_OK);
+}
+
+static void sparse_models_and_muon(void)
+{
+    T_CHECK(parse(BASE "train: {balance: quantile, balance_bins: 500, balance_ema: 0.5, freeze: [embed, 're:.*norm.*'], trainable: [attention, router], "
+                  "indexer_warmup_steps: 5, indexer_loss_coef: 2}\noptimizer: {name: muon, muon_momentum: 0.9, muon_nesterov: false, muon_iterations: 3, "
+                  "muon_scale: 0.3, muon_per_head: false}\nlog: {router_every: 0}\nmodel2: 1\n") != CDR_OK);
+    T_CHECK(parse(BASE "train: {balance: quantile, balance_bins: 500, balance_ema: 0.5, freeze: [embed, 're:.*norm.*'], trainable: [attention, router], "
+                  "indexer_warmup_steps: 5, indexer_loss_coef: 2}\noptimizer: {name: muon, muon_momentum: 0.9, muon_nesterov: false, muon_iterations: 3, "
+                  "muon_scale: 0.3, muon_per_head: false}\nlog: {router_every: 0}\n") == CDR_OK);
+    T_CHECK(r.train.balance == CDR_BAL_QUANTILE && r.train.balance_bins == 500 && r.train.balance_ema == 0.5 && r.train.freeze.n == 2 && r.train.trainable.n == 2);
+    T_STR(r.train.freeze.s[1], "re:.*norm.*");
+    T_CHECK(r.train.indexer_warmup_steps == 5 && r.train.indexer_loss_coef == 2 && r.train.indexer == CDR_TRAIN_INDEXER_TRAIN && r.log.router_every == 0);
+    T_CHECK(r.optimizer.name == CDR_OPT_MUON && r.optimizer.muon_momentum == 0.9 && !r.optimizer.muon_nesterov && r.optimizer.muon_iterations == 3);
+    T_CHECK(r.optimizer.muon_scale == 0.3 && r.optimizer.muon_per_head == CDR_PER_HEAD_FALSE && r.train.aux_loss_coef == 0);
+    T_CHECK(parse(BASE "train: {sequence_length: 16376}\n") == CDR_OK && r.train.dsa_core == CDR_DSA_DENSE);
+    T_CHECK(parse(BASE "train: {sequence_length: 16384}\n") == CDR_OK && r.train.dsa_core == CDR_DSA_GATHERED);
+    T_STR(from("train.dsa_core"), "auto: sequence_length is 16,384 or more");
+    T_CHECK(parse(BASE "train: {sequence_length: 16384, dsa_core: dense}\n") == CDR_OK && r.train.dsa_core == CDR_DSA_DENSE);
+    T_CHECK(parse(BASE "train: {balance: aux}\n") == CDR_OK && r.train.aux_loss_coef == 0.001);
+    T_CHECK(parse(BASE "train: {balance: aux, aux_loss_coef: 0.02}\n") == CDR_OK && r.train.aux_loss_coef == 0.02);
+    refused(BASE "train: {balance: aux, aux_loss_coef: 0}\n", "config.no-balance", "train.balance is aux, but train.aux_loss_coef is 0");
+    refused(BASE "train: {indexer: frozen, indexer_warmup_steps: 5}\n", "config.indexer-frozen", "train.indexer is frozen");
+    refused(BASE "train: {trainable: none}\n", "config.nothing-trains", "nothing would train");
+    refused(BASE "train: {trainable: [all, embed]}\n", "config.bad-value", "all stands alone");
+    refused(BASE "train: {balance_ema: 1}\n", "config.out-of-range", "train.balance_ema is 1; the bias would never change");
+    refused(BASE "train: {balance_bins: 63}\n", "config.out-of-range", "64");
+    refused(BASE "train: {balance_rate: 0}\n", "config.out-of-range", "more than 0");
+    refused(BASE "optimizer: {muon_momentum: 1}\n", "config.out-of-range", "optimizer.muon_momentum is 1");
+    refused(BASE "optimizer: {name: lion}\n", "config.bad-value", "adamw");
 }
 
 static void flags(void)
@@ -429,6 +458,7 @@ int main(int argc, char **argv)
     T_RUN(message_unknown_key);
     T_RUN(values_out_of_range);
     T_RUN(what_is_not_here_yet_says_so);
+    T_RUN(sparse_models_and_muon);
     T_RUN(flags);
     T_RUN(steps_and_epochs);
     T_RUN(batch_and_ranks);

@@ -24,12 +24,15 @@ enum { CDR_AUTO = -1, CDR_UNSET = -2 /* none */, CDR_ALL = -3 };
 
 /* Values of enumerated keys, in the order of the words in the table. */
 enum { CDR_WEIGHTS_AUTO, CDR_WEIGHTS_RANDOM };
-enum { CDR_INDEXER_AUTO, CDR_INDEXER_ON, CDR_INDEXER_OFF };
 enum { CDR_FORMAT_AUTO, CDR_FORMAT_TEXT, CDR_FORMAT_MESSAGES, CDR_FORMAT_SHAREGPT, CDR_FORMAT_ALPACA, CDR_FORMAT_COMPLETION, CDR_FORMAT_TOKENS };
 enum { CDR_TRAIN_ON_AUTO, CDR_TRAIN_ON_ASSISTANT, CDR_TRAIN_ON_LAST, CDR_TRAIN_ON_ALL };
 enum { CDR_REDUCE_TREE, CDR_REDUCE_FREE };
 enum { CDR_NONFINITE_STOP, CDR_NONFINITE_SKIP };
+enum { CDR_DSA_AUTO, CDR_DSA_DENSE, CDR_DSA_GATHERED };                            /* train.dsa_core; AUTO is resolved by load */
+enum { CDR_BAL_AUTO, CDR_BAL_QUANTILE, CDR_BAL_SIGN, CDR_BAL_AUX, CDR_BAL_NONE };  /* train.balance; AUTO: the description's */
+enum { CDR_TRAIN_INDEXER_AUTO, CDR_TRAIN_INDEXER_FROZEN, CDR_TRAIN_INDEXER_TRAIN };/* train.indexer; AUTO is resolved by load */
 enum { CDR_OPT_ADAMW, CDR_OPT_MUON };
+enum { CDR_PER_HEAD_AUTO, CDR_PER_HEAD_TRUE, CDR_PER_HEAD_FALSE };
 enum { CDR_SCHED_COSINE, CDR_SCHED_WSD, CDR_SCHED_LINEAR, CDR_SCHED_CONSTANT };
 enum { CDR_DECAY_LINEAR, CDR_DECAY_COSINE, CDR_DECAY_SQRT };
 enum { CDR_TRANSPORT_AUTO, CDR_TRANSPORT_SINGLE, CDR_TRANSPORT_SHM, CDR_TRANSPORT_MPI, CDR_TRANSPORT_NCCL };
@@ -70,7 +73,7 @@ typedef struct cdr_recipe {
 
     int64_t version, seed;
     const char *name, *output_dir;
-    struct { const char *path; int weights; cdr_pairs sizes; const char *layers; int indexer, vision; } model;
+    struct { const char *path; int weights; cdr_pairs sizes; const char *layers; int indexer, vision; } model;    /* indexer: as cdr_indexer_mode */
     struct {
         cdr_sources train, eval;
         double eval_fraction;

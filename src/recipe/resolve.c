@@ -7,6 +7,8 @@
  */
 #include "recipe/recipe.h"
 
+enum { DENSE_BELOW = 16384 };          /* train.dsa_core auto: tokens of a row from which reading selected keys alone pays */
+
 static bool given(const cdr_recipe *r, const char *key)
 {
     uint8_t from = r->origin[cdr_recipe_key(key)].from;
@@ -86,6 +88,43 @@ static cdr_status resolve_optimizer(cdr_recipe *r, cdr_err *err)
     return CDR_OK;
 }
 
+static cdr_status less_than_one(const cdr_recipe *r, const char *key, double x, const char *why, cdr_err *err)
+{
+    if (x >= 1) CDR_FAIL_ID(err, CDR_EUSER, "config.out-of-range", "%s: %s is 1; %s. Take less than 1", at(r, key), key, why);
+    return CDR_OK;
+}
+
+/* What sparse models ask: by sequence_length and the kind of training alone, never by a local shape. */
+static cdr_status resolve_sparse(cdr_recipe *r, cdr_err *err)
+{
+    if (r->train.dsa_core == CDR_DSA_AUTO) {
+        bool dense = r->train.sequence_length < DENSE_BELOW;
+        CDR_TRY(cdr_recipe_derive(r, "train.dsa_core", dense ? "dense" : "gathered", dense ? "sequence_length is below 16,384" : "sequence_length is 16,384 or more", err));
+    }
+    if (r->train.indexer == CDR_TRAIN_INDEXER_AUTO) CDR_TRY(cdr_recipe_derive(r, "train.indexer", "train", "no LoRA", err));
+    if (r->train.balance == CDR_BAL_AUX && !given(r, "train.aux_loss_coef")) CDR_TRY(cdr_recipe_derive(r, "train.aux_loss_coef", "0.001", "balance is aux", err));
+    if (r->train.balance == CDR_BAL_AUX && r->train.aux_loss_coef == 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.no-balance", "%s: train.balance is aux, but train.aux_loss_coef is 0: nothing would balance the load. "
+                    "Take train.balance=none, or a coefficient above 0", at(r, "train.aux_loss_coef"));
+    if (r->train.indexer == CDR_TRAIN_INDEXER_FROZEN && r->train.indexer_warmup_steps > 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.indexer-frozen", "%s: train.indexer_warmup_steps is %lld, but train.indexer is frozen; the warm-up is for indexers "
+                    "that train. Keep one", at(r, "train.indexer_warmup_steps"), (long long)r->train.indexer_warmup_steps);
+    CDR_TRY(less_than_one(r, "train.balance_ema", r->train.balance_ema, "the bias would never change", err));
+    return less_than_one(r, "optimizer.muon_momentum", r->optimizer.muon_momentum, "the momentum would grow without bound", err);
+}
+
+/* all and none stand alone; a base without trained parameters is for adapters. */
+static cdr_status check_trainable(const cdr_recipe *r, cdr_err *err)
+{
+    const cdr_strings *t = &r->train.trainable;
+    if (t->n == 0 || (t->n == 1 && strcmp(t->s[0], "none") == 0))
+        CDR_FAIL_ID(err, CDR_EUSER, "config.nothing-trains", "%s: train.trainable is none, so nothing would train. Name what trains, or take all", at(r, "train.trainable"));
+    for (int i = 0; i < t->n && t->n > 1; i++)
+        if (strcmp(t->s[i], "all") == 0 || strcmp(t->s[i], "none") == 0)
+            CDR_FAIL_ID(err, CDR_EUSER, "config.bad-value", "%s: train.trainable: %s stands alone, without patterns", at(r, "train.trainable"), t->s[i]);
+    return CDR_OK;
+}
+
 static cdr_status check_held_out(const cdr_recipe *r, cdr_err *err)
 {
     if (!r->data.eval.none && r->data.eval_fraction > 0)
@@ -111,6 +150,8 @@ cdr_status cdr__recipe_resolve(cdr_recipe *r, cdr_err *err)
     if (r->schedule.warmup_steps == CDR_UNSET && r->schedule.warmup_ratio < 0) CDR_TRY(derive_int(r, "schedule.warmup_steps", 0, "no warm-up is given", err));
     CDR_TRY(resolve_batch(r, err));
     CDR_TRY(resolve_optimizer(r, err));
+    CDR_TRY(resolve_sparse(r, err));
+    CDR_TRY(check_trainable(r, err));
     if (r->data.train_on == CDR_TRAIN_ON_AUTO)
         CDR_TRY(cdr_recipe_derive(r, "data.train_on", "all", "text: every token", err));
     if (r->generate.seed == CDR_AUTO) CDR_TRY(derive_int(r, "generate.seed", r->seed, "seed", err));
