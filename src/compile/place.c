@@ -8,7 +8,7 @@
 #include "compile/pass.h"
 #include <stdlib.h>
 
-enum { ALIGN = 256 };
+enum { ALIGN = 256, MANY = 2048 };
 typedef struct {
     cdr_val v; int64_t bytes, offset;
     int first_turn, last_turn;                          /* in the distinct turns */
@@ -85,9 +85,11 @@ static bool before(const arena *a, const life *x, const life *y)
     return true;
 }
 
+static bool one_stream(uint32_t streams) { return (streams & (streams - 1)) == 0; }
+
 static bool conflict(const arena *a, const life *x, const life *y)
 {
-    if ((x->streams | y->streams) == 1u << CDR_S_COMPUTE) return x->start <= y->end && y->start <= x->end;      /* one stream: list order is the order */
+    if (one_stream(x->streams | y->streams)) return x->start <= y->end && y->start <= x->end;      /* one stream: list order is the order */
     return !before(a, x, y) && !before(a, y, x);
 }
 
@@ -110,29 +112,45 @@ static int by_start(const void *x, const void *y)
     if (a->start != b->start) return a->start < b->start ? -1 : 1;
     return by_size(x, y);
 }
-static int by_offset(const void *x, const void *y)
+/* What is placed, by offset: the scan for a gap reads this and nothing else. */
+typedef struct { int64_t offset, past; int32_t start, end; uint32_t streams; const life *l; } placed;     /* past: offset + bytes */
+
+/* Do the two need different bytes? The common case, one stream, needs no look at the clocks. */
+static bool in_the_way(const arena *a, const life *x, const placed *y)
 {
-    const life *a = *(life *const *)x, *b = *(life *const *)y;
-    return (a->offset > b->offset) - (a->offset < b->offset);
+    if (one_stream(x->streams | y->streams)) return x->start <= y->end && y->start <= x->end;
+    return conflict(a, x, y->l);
+}
+
+static void insert(placed *p, int n, life *l)
+{
+    int lo = 0, hi = n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (p[mid].offset <= l->offset) lo = mid + 1;
+        else hi = mid;
+    }
+    memmove(p + lo + 1, p + lo, sizeof *p * (size_t)(n - lo));
+    p[lo] = (placed){ l->offset, l->offset + l->bytes, l->start, l->end, l->streams, l };
 }
 
 /* First fit in the given order; returns the height. */
-static int64_t first_fit(arena *a, int (*order)(const void *, const void *), life **ptr, life **near)
+static int64_t first_fit(arena *a, int (*order)(const void *, const void *), life **ptr, placed *p)
 {
     int64_t height = 0;
     for (int i = 0; i < a->n; i++) ptr[i] = &a->l[i];
     qsort(ptr, (size_t)a->n, sizeof *ptr, order);
     for (int i = 0; i < a->n; i++) {
-        int n = 0;
-        for (int j = 0; j < i; j++) if (conflict(a, ptr[i], ptr[j])) near[n++] = ptr[j];
-        qsort(near, (size_t)n, sizeof *near, by_offset);
+        life *x = ptr[i];
         int64_t at = 0;
-        for (int j = 0; j < n; j++) {
-            if (near[j]->offset - at >= ptr[i]->bytes) break;
-            at = CDR_MAX(at, near[j]->offset + near[j]->bytes);
+        for (int j = 0; j < i; j++) {
+            if (p[j].past <= at || !in_the_way(a, x, &p[j])) continue;
+            if (p[j].offset - at >= x->bytes) break;
+            at = p[j].past;
         }
-        ptr[i]->offset = at;
-        height = CDR_MAX(height, at + ptr[i]->bytes);
+        x->offset = at;
+        height = CDR_MAX(height, at + x->bytes);
+        insert(p, i, x);
     }
     return height;
 }
@@ -163,13 +181,15 @@ static void place_turn(cdr_pass *p, cdr_program *prog, int64_t base, int64_t *he
     a.at = cdr_pool_alloc(p->pool, sizeof *a.at * (size_t)CDR_MAX(prog->n_vals, 1));
     for (int32_t i = 0; i < prog->n_vals; i++) a.at[i] = -1;
     collect(&a);
-    int (*const order[])(const void *, const void *) = { by_size, by_lifetime, by_start };
-    life **ptr = cdr_pool_alloc(p->pool, sizeof *ptr * (size_t)(2 * a.n + 2)), **near = ptr + a.n + 1;
+    int (*const order[])(const void *, const void *) = { by_lifetime, by_size, by_start };
+    int64_t near_enough = a.n > MANY ? 200 : 1000;                /* 0.1 % above the bound; 0.5 % where a pass takes long */
+    life **ptr = cdr_pool_alloc(p->pool, sizeof *ptr * (size_t)(a.n + 1));
+    placed *sorted = cdr_pool_alloc(p->pool, sizeof *sorted * (size_t)(a.n + 1));
     int64_t *best = cdr_pool_alloc(p->pool, sizeof *best * (size_t)CDR_MAX(a.n, 1));
     *bound = lower_bound(&a, peak);
     *height = INT64_MAX;
-    for (int o = 0; o < CDR_COUNT(order) && *height - *bound > *bound / 1000; o++) {      /* 0.1 % is near enough */
-        int64_t h = first_fit(&a, order[o], ptr, near);
+    for (int o = 0; o < CDR_COUNT(order) && *height - *bound > *bound / near_enough; o++) {
+        int64_t h = first_fit(&a, order[o], ptr, sorted);
         for (int i = 0; h < *height && i < a.n; i++) best[i] = a.l[i].offset;
         *height = CDR_MIN(*height, h);
     }
