@@ -14,8 +14,11 @@
 
 typedef struct { cdr_val view, same, base; int64_t at; } window;     /* a view that the model reads; same: the first of that place; at: bytes */
 
+typedef struct { cdr_val from, to; } move;                /* a partial sum that is the step's gradient at once */
+
 typedef struct {
     cdr_pass *p; cdr_graph *g;
+    move *moves; int64_t n_moves, cap_moves;
     window *views; int64_t n_views, cap_views;
     int64_t n_fwd;                    /* values that existed before the backward */
     int32_t n_shared;
@@ -346,7 +349,8 @@ static cdr_val collect(diff *d, cdr_list *l, cdr_val partial, const char *name, 
         stack[k] = cdr_graph_value(g, t, CDR_STEP, cls, slot_name);
     }
     if (n_micro == 1) {
-        cdr__replace_operand(g, l, partial, stack[0]);
+        move m = { partial, stack[0] };
+        *CDR_PUSH(d->p->pool, d->moves, d->n_moves, d->cap_moves) = m;
         return stack[0];
     }
     int64_t at = last_writer(g, l, partial);
@@ -360,6 +364,22 @@ static cdr_val collect(diff *d, cdr_list *l, cdr_val partial, const char *name, 
     for (int64_t i = l->n - 1; i > at + 1; i--) l->calls[i] = l->calls[i - 1];
     l->calls[at + 1] = push;
     return stack[0];
+}
+
+/* Where a rank has one micro-batch: partial sums go straight to the step's gradients, all in one pass over the calls. */
+static void move_partials(diff *d, const cdr_list *l)
+{
+    cdr_graph *g = d->g;
+    cdr_val *to = cdr_pool_alloc(d->p->pool, sizeof *to * (size_t)(g->n_vals + 1));
+    for (int64_t i = 0; i < g->n_vals; i++) to[i] = CDR_LOCAL0 + (cdr_val)i;
+    for (int64_t i = 0; i < d->n_moves; i++) to[d->moves[i].from - CDR_LOCAL0] = d->moves[i].to;
+    for (int64_t i = 0; i < l->n; i++) {
+        const cdr_call *c = &g->calls[l->calls[i]];
+        for (uint32_t k = 0; k < (uint32_t)c->n_in + c->n_out; k++) {
+            cdr_val *v = &g->operands[c->arg + k];
+            if (*v >= CDR_LOCAL0) *v = to[*v - CDR_LOCAL0];
+        }
+    }
 }
 
 /* A loss of this rank's micro-batches, summed over the shard axis and the micro-batches. */
@@ -415,6 +435,7 @@ static cdr_status leaves(diff *d, cdr_list *l)
     }
     p->loss_acc_1 = over_shards(d, l, p->io[CDR_PROG_STEP].loss_1, "loss_sum");
     p->extra_acc_n = further_losses(d, l);
+    if (!g->failed) move_partials(d, l);
     return g->failed ? p->err->status : CDR_OK;
 }
 
