@@ -1,6 +1,7 @@
 /* bench_cmd.c: ceilings, operators against their floors, a step of a recipe against the measured ceiling, and this
  * machine's file. Figures are the best of several windows: another process can only make one slower.
  */
+#include "ops/count/count.h"
 #include "run/bench.h"
 #include "train/session.h"
 #include <math.h>
@@ -12,20 +13,9 @@ enum { WARM_STEPS = 2, MAX_STEPS = 50, MAX_ROWS = 64 };
 
 static void put_inputs(cdr_session *s, int64_t step)
 {
-    int64_t n_micro = s->r.ranks.n_micro, N = n_micro * s->n_ranks, trained = 0;
-    size_t bytes = sizeof *s->tokens * (size_t)s->T;
-    for (int32_t mb = 0; mb < n_micro; mb++) {
-        int64_t id = (s->mesh.rank[CDR_AXIS_REPLICATE] * n_micro + mb) * s->mesh.size[CDR_AXIS_SHARD] + s->mesh.rank[CDR_AXIS_SHARD], n;
-        cdr_data_shard(s->data, step, id, N, s->tokens, s->targets, s->start, s->pos, &n);
-        trained += n;
-        cdr_exec_put(s->exec, CDR_PROG_STEP, "tokens", mb, s->tokens, bytes);
-        cdr_exec_put(s->exec, CDR_PROG_STEP, "targets", mb, s->targets, bytes);
-        cdr_exec_put(s->exec, CDR_PROG_STEP, "start", mb, s->start, bytes);
-        cdr_exec_put(s->exec, CDR_PROG_STEP, "pos", mb, s->pos, bytes);
-        cdr_exec_put(s->exec, CDR_PROG_STEP, "micro", mb, &mb, sizeof mb);
-    }
     float hyper[CDR_N_HYPER] = { 0 };
-    int64_t count[4] = { trained, 0, 0, 0 };
+    int64_t count[CDR_COUNT_WORDS] = { 0 };
+    cdr__put_batch(s, step, &count[CDR_COUNT_TRAINED], &count[CDR_COUNT_ROWS]);
     hyper[CDR_HYPER_LR] = (float)s->r.optimizer.learning_rate;
     hyper[CDR_HYPER_BC1] = (float)(1 / (1 - pow(s->r.optimizer.beta1, (double)(step + 1))));
     hyper[CDR_HYPER_BC2] = (float)(1 / (1 - pow(s->r.optimizer.beta2, (double)(step + 1))));

@@ -1,6 +1,8 @@
 /* events.c: banner, step lines, event log. Forms: spec/interface.md, 7.1 to 7.3. */
 #include "train/events.h"
 #include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -75,6 +77,25 @@ static int64_t run_class(const cdr_bundle *b, int cls)
     return sum;
 }
 
+static int64_t frozen_elems(const cdr_bundle *b)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < b->n_params; i++) if (b->params[i].train == CDR_FROZEN) n += cdr_type_elems(&b->params[i].global);
+    return n;
+}
+
+/* The model's summary; where a part of it is frozen, "all trained" becomes how much is. */
+static char *summary(const cdr_session *s)
+{
+    static const char all[] = ", all trained";
+    char *text = cdr_model_summary(s->model, s->pool), n[32];
+    size_t len = strlen(text), k = sizeof all - 1;
+    int64_t frozen = frozen_elems(&s->bundle);
+    if (frozen == 0 || len < k || strcmp(text + len - k, all) != 0) return text;
+    cdr_format_count(n, s->info->n_params - frozen);
+    return cdr_pool_printf(s->pool, "%.*s, %s trained", (int)(len - k), text, n);
+}
+
 static void banner_lines(cdr_events *e, const char *how)
 {
     const cdr_session *s = e->s;
@@ -82,7 +103,7 @@ static void banner_lines(cdr_events *e, const char *how)
     const cdr_bundle *b = &s->bundle;
     char n1[32], n2[32], n3[32], n4[32];
     fprintf(e->out, "cadre %s  train %s -> %s (%s, run %s)\n", CDR_VERSION, s->r.name, s->r.output_dir, how, e->run);
-    fprintf(e->out, "model     %s, %s\n", cdr_model_summary(s->model, s->pool), strcmp(how, "new") == 0 ? "random weights" : "weights of the checkpoint");
+    fprintf(e->out, "model     %s, %s\n", summary(s), strcmp(how, "new") == 0 ? "random weights" : "weights of the checkpoint");
     char ceiling[64] = "unknown";
     if (e->gemm_peak > 0) snprintf(ceiling, sizeof ceiling, "%.0f GFLOP/s %s (measured)", e->gemm_peak * 1e-9, cdr_dtype_row(s->opts.compute)->name);
     int64_t total = b->run_bytes[0] + b->exec_bytes[0];
@@ -141,7 +162,7 @@ void cdr__events_banner(cdr_events *e, const char *how)
     cdr_jw_int(&w, "text", s->info->n_params);
     cdr_jw_int(&w, "total", s->info->n_params);
     cdr_jw_int(&w, "active", s->info->n_active);
-    cdr_jw_int(&w, "trained", s->info->n_params);
+    cdr_jw_int(&w, "trained", s->info->n_params - frozen_elems(&s->bundle));
     cdr_jw_end(&w, '}');
     cdr_jw_begin(&w, "layers", '{');
     for (int i = 0; i < s->info->n_kinds; i++) cdr_jw_int(&w, s->info->kind[i].kind, s->info->kind[i].n);
@@ -213,8 +234,13 @@ void cdr__events_step(cdr_events *e, const cdr_step_record *r)
         if (e->gemm_peak > 0) snprintf(gemm, sizeof gemm, "%.0f%%", 100 * share);
         short_count(tok, rate);
         short_time(eta, r->eta_s);
-        fprintf(e->out, "step  %*lld/%lld  loss %.4f  gnorm %s  lr %.2e  %s tok/s  gemm %s  mem %.0f/%.0f MiB  eta %s", 5, (long long)r->step,
-                (long long)r->steps, r->loss, norm, r->lr, tok, gemm, mib(planned), mib(resident), eta);
+        fprintf(e->out, "step  %*lld/%lld  loss %.4f  gnorm %s  lr %.2e  %s tok/s  gemm %s  mem %.0f/%.0f MiB", 5, (long long)r->step,
+                (long long)r->steps, r->loss, norm, r->lr, tok, gemm, mib(planned), mib(resident));
+        if (r->router->n > 0) fprintf(e->out, "  load %.2f", r->router->worst);
+        fprintf(e->out, "  eta %s", eta);
+        if (r->router->dead > 0) fprintf(e->out, "  dead %d", r->router->dead);
+        if (r->extra->has_kl) fprintf(e->out, "  kl %.4f", r->extra->kl);
+        if (r->extra->has_aux) fprintf(e->out, "  aux %.4f", r->extra->aux);
         if (r->data_s > 0.01 * r->step_s) fprintf(e->out, "  wait %.0f%%", 100 * r->data_s / r->step_s);
         fprintf(e->out, "%s\n", r->skipped ? "  skipped" : "");
         fflush(e->out);
@@ -223,7 +249,9 @@ void cdr__events_step(cdr_events *e, const cdr_step_record *r)
     cdr_jw w = begin(e, &t, "step");
     cdr_jw_int(&w, "step", r->step);
     cdr_jw_real(&w, "loss", r->loss);
-    cdr_jw_real(&w, "loss_total", r->loss);
+    cdr_jw_real(&w, "loss_total", r->loss + r->extra->kl + r->extra->aux);
+    if (r->extra->has_kl) cdr_jw_real(&w, "indexer_kl", r->extra->kl);
+    if (r->extra->has_aux) cdr_jw_real(&w, "aux_loss", r->extra->aux);
     cdr_jw_real(&w, "grad_norm", r->grad_norm);
     cdr_jw_real(&w, "lr", r->lr);
     cdr_jw_int(&w, "tokens", r->tokens);
@@ -241,7 +269,74 @@ void cdr__events_step(cdr_events *e, const cdr_step_record *r)
     cdr_jw_null(&w, "hfu");
     cdr_jw_int(&w, "mem_planned_bytes", planned);
     cdr_jw_int(&w, "mem_resident_bytes", resident);
+    if (r->router->n > 0) {
+        cdr_jw_real(&w, "load_max_mean", r->router->worst);
+        cdr_jw_int(&w, "dead_experts", r->router->dead);
+    }
     end(e, &w);
+}
+
+/* One byte an expert, min(255, round(32 load / mean)), as base64 (RFC 4648). */
+static void load_base64(const cdr_router_layer *l, cdr_text *out)
+{
+    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    int64_t sum = 0;
+    for (int e = 0; e < l->experts; e++) sum += l->load[e];
+    double mean = CDR_MAX((double)sum, 1.0) / l->experts;
+    for (int e = 0; e < l->experts; e += 3) {
+        uint32_t x = 0;
+        int n = CDR_MIN(3, l->experts - e);
+        for (int k = 0; k < 3; k++) x = x << 8 | (k < n ? (uint32_t)CDR_MIN(255.0, floor(32 * (double)l->load[e + k] / mean + 0.5)) : 0);
+        char s[4] = { digit[x >> 18], digit[x >> 12 & 63], n > 1 ? digit[x >> 6 & 63] : '=', n > 2 ? digit[x & 63] : '=' };
+        cdr_text_append(out, s, sizeof s);
+    }
+}
+
+void cdr__events_router(cdr_events *e, int64_t step, const cdr_router *r)
+{
+    if (!e->log || r->n == 0) return;
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "router");
+    cdr_jw_int(&w, "step", step);
+    cdr_jw_begin(&w, "layers", '[');
+    for (int i = 0; i < r->n; i++) {
+        const cdr_router_layer *l = &r->layer[i];
+        cdr_text load = { 0 };
+        load_base64(l, &load);
+        cdr_jw_begin(&w, NULL, '{');
+        cdr_jw_int(&w, "layer", l->layer);
+        cdr_jw_real(&w, "load_max_mean", l->max_mean);
+        cdr_jw_real(&w, "load_min_mean", l->min_mean);
+        cdr_jw_int(&w, "dead", l->dead);
+        cdr_jw_real(&w, "entropy", l->entropy);
+        cdr_jw_real(&w, "bias_min", l->bias_min);
+        cdr_jw_real(&w, "bias_max", l->bias_max);
+        cdr_jw_str(&w, "load", load.s);
+        cdr_jw_end(&w, '}');
+        cdr_text_free(&load);
+    }
+    cdr_jw_end(&w, ']');
+    end(e, &w);
+}
+
+/* Does the terminal show UTF-8? A pipe or a file gets plain ASCII. */
+static bool shows_utf8(FILE *out)
+{
+    locale_t own = isatty(fileno(out)) ? newlocale(LC_CTYPE_MASK, "", (locale_t)0) : (locale_t)0;
+    if (!own) return false;
+    bool utf8 = strcmp(nl_langinfo_l(CODESET, own), "UTF-8") == 0;
+    freelocale(own);
+    return utf8;
+}
+
+void cdr__events_map(cdr_events *e, const cdr_router *r)
+{
+    if (!e->out || r->n == 0) return;
+    cdr_text t = { 0 };
+    cdr__router_map(r, shows_utf8(e->out), &t);
+    fputs(t.s, e->out);
+    fflush(e->out);
+    cdr_text_free(&t);
 }
 
 void cdr__events_eval(cdr_events *e, int64_t step, int64_t steps, const cdr_eval_sum *sum)

@@ -9,7 +9,7 @@
 #ifndef CDR_EVENTS_H
 #define CDR_EVENTS_H
 
-#include "train/session.h"
+#include "train/router.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,6 +29,7 @@ typedef struct {
     int64_t step, steps, tokens, trained, step_trained;
     double loss, grad_norm, lr, epoch, step_s, data_s, eta_s;
     int skipped;
+    const cdr_router *router; const cdr_extra *extra;      /* of this step */
 } cdr_step_record;
 
 cdr_status cdr__events_open(cdr_events *e, const cdr_session *s, bool json, bool quiet, cdr_err *err);
@@ -36,6 +37,8 @@ void cdr__events_close(cdr_events *e);
 void cdr__events_banner(cdr_events *e, const char *how);                       /* "new", "resumed from step 100" */
 void cdr__events_resume(cdr_events *e, const cdr_restored *r, const cdr_recipe_diff *d);
 void cdr__events_step(cdr_events *e, const cdr_step_record *r);
+void cdr__events_router(cdr_events *e, int64_t step, const cdr_router *r);     /* one record; nothing where no layer has experts */
+void cdr__events_map(cdr_events *e, const cdr_router *r);                       /* layers x experts, in the terminal */
 void cdr__events_eval(cdr_events *e, int64_t step, int64_t steps, const cdr_eval_sum *sum);
 void cdr__events_sample(cdr_events *e, int64_t step, const char *prompt, const char *text, int64_t n, uint64_t seed);
 void cdr__events_saved(cdr_events *e, int64_t step, int64_t bytes, double seconds, const char *reason);

@@ -1,15 +1,23 @@
 /* save.c: a session's parameters and optimizer states to and from layout-free checkpoints. Each row is handed over by
- * exactly one rank: sharded parameters by the shards of replica 0, whole ones by the shard (index mod n). */
+ * exactly one rank: sharded parameters by the shards of replica 0, whole ones by the shard (index mod n).
+ *
+ *   trained by AdamW: weight, master (unless it is the weight), m, v      by Muon: weight, master, momentum
+ *   changed by a rule of its own (selection bias): bias                   frozen: nothing; drawn again from the seed
+ */
 #include "train/session.h"
 
-static const char *const class_name[] = { "weight", "master", "m", "v" };
+enum { MAX_VALUES = 4 };
+typedef struct { cdr_val v; const char *cls; } kept;
 
-static void values_of(const cdr_param *q, cdr_val v[4])
+/* The values of a parameter that a checkpoint holds; the first is the weight. */
+static int values_of(const cdr_param *q, kept x[MAX_VALUES])
 {
-    v[0] = q->shard;
-    v[1] = q->master == q->shard ? CDR_NONE : q->master;
-    v[2] = q->m;
-    v[3] = q->v;
+    int n = 0;
+    x[n++] = (kept){ q->shard, q->train == CDR_STATE ? "bias" : "weight" };
+    if (q->master != CDR_NONE && q->master != q->shard) x[n++] = (kept){ q->master, "master" };
+    if (q->m != CDR_NONE) x[n++] = (kept){ q->m, q->v == CDR_NONE ? "momentum" : "m" };
+    if (q->v != CDR_NONE) x[n++] = (kept){ q->v, "v" };
+    return n;
 }
 
 static int64_t collect(cdr_session *s, cdr_ckpt_piece *piece, cdr_pool *pool)
@@ -21,20 +29,18 @@ static int64_t collect(cdr_session *s, cdr_ckpt_piece *piece, cdr_pool *pool)
         if (q->train == CDR_FROZEN || (!split && i % s->mesh.size[CDR_AXIS_SHARD] != s->mesh.rank[CDR_AXIS_SHARD])) continue;
         int64_t first, rows;
         cdr_param_rows(q, &s->mesh, &first, &rows);
-        cdr_val v[4];
-        values_of(q, v);
-        for (int k = 0; k < 4; k++) {
-            if (v[k] == CDR_NONE) continue;
-            const cdr_type *t = &s->bundle.shared[v[k]].t;
+        kept x[MAX_VALUES];
+        for (int k = 0, n_values = values_of(q, x); k < n_values; k++) {
+            const cdr_type *t = &s->bundle.shared[x[k].v].t;
             size_t bytes = cdr_type_bytes(t);
             const void *data;
-            if (s->device->host_sees) data = cdr_exec_ptr(s->exec, CDR_PROG_STEP, v[k], 0);
+            if (s->device->host_sees) data = cdr_exec_ptr(s->exec, CDR_PROG_STEP, x[k].v, 0);
             else {
                 void *copy = cdr_pool_alloc(pool, bytes);
-                cdr_exec_get_run(s->exec, v[k], copy, bytes);
+                cdr_exec_get_run(s->exec, x[k].v, copy, bytes);
                 data = copy;
             }
-            cdr_ckpt_piece p = { .name = q->name, .cls = class_name[k], .dtype = t->dtype, .n_dim = q->global.n_dim, .first_row = first,
+            cdr_ckpt_piece p = { .name = q->name, .cls = x[k].cls, .dtype = t->dtype, .n_dim = q->global.n_dim, .first_row = first,
                                  .n_rows = rows, .data = data };
             memcpy(p.n, q->global.n, sizeof p.n);
             if (rows > 0) piece[n++] = p;
@@ -90,7 +96,7 @@ cdr_status cdr__save(cdr_session *s, int64_t step, int64_t tokens, int64_t train
     cdr_text part = { 0 };
     cdr_status st = CDR_OK;
     if (s->mesh.rank[CDR_AXIS_REPLICATE] == 0) {
-        cdr_ckpt_piece *piece = cdr_pool_alloc(pool, sizeof *piece * (size_t)(4 * s->bundle.n_params + 1));
+        cdr_ckpt_piece *piece = cdr_pool_alloc(pool, sizeof *piece * (size_t)(MAX_VALUES * s->bundle.n_params + 1));
         int64_t n = collect(s, piece, pool);
         st = cdr_ckpt_write_part(s->r.output_dir, step, s->mesh.rank[CDR_AXIS_SHARD], n_writers, piece, n, &part, err);
     }
@@ -131,42 +137,60 @@ static cdr_status check_data(cdr_session *s, const cdr_json *state, const cdr_re
     return CDR_OK;
 }
 
+/* One value of a parameter from a checkpoint; o.states false: whatever dtype it has there. */
+static cdr_status restore_value(cdr_session *s, cdr_ckpt *ck, bool states, const cdr_param *q, const kept *x, cdr_err *err)
+{
+    int64_t first, rows;
+    cdr_param_rows(q, &s->mesh, &first, &rows);
+    const cdr_type *t = &s->bundle.shared[x->v].t;
+    size_t bytes = cdr_type_bytes(t);
+    const cdr_ckpt_tensor *have = cdr_ckpt_find(ck, q->name, x->cls);
+    int dtype = !states && have ? have->dtype : t->dtype;
+    size_t raw_bytes = CDR_MAX(bytes, (size_t)cdr_dtype_bytes(dtype, cdr_type_elems(t)));
+    char *raw = cdr_alloc(raw_bytes), *cast = NULL;
+    memset(raw, 0, raw_bytes);
+    cdr_status st = rows > 0 ? cdr_ckpt_read(ck, q->name, x->cls, dtype, first, rows, raw, err) : CDR_OK;
+    if (st == CDR_OK && dtype != t->dtype) {      /* weights for another precision than they were trained in */
+        int64_t n = cdr_type_elems(t);
+        float *wide = cdr_alloc(sizeof *wide * (size_t)n);
+        cast = cdr_alloc(bytes);
+        cdr_to_f32(dtype, raw, wide, n);
+        cdr_from_f32(t->dtype, wide, cast, n);
+        cdr_free(wide);
+    }
+    if (st == CDR_OK) cdr_exec_put_run(s->exec, x->v, cast ? cast : raw, bytes);
+    cdr_free(raw);
+    cdr_free(cast);
+    return st;
+}
+
+/* Frozen parameters are in no checkpoint: they are what the seed draws, as they were in the run that wrote it. */
+static cdr_status restore_params(cdr_session *s, cdr_ckpt *ck, bool states, cdr_err *err)
+{
+    bool drawn = false;
+    for (int32_t i = 0; i < s->bundle.n_params; i++) {
+        if (s->bundle.params[i].train != CDR_FROZEN || drawn) continue;
+        CDR_TRY(cdr_exec_init(s->exec, (uint64_t)s->r.seed, err));
+        drawn = true;
+    }
+    for (int32_t i = 0; i < s->bundle.n_params; i++) {
+        const cdr_param *q = &s->bundle.params[i];
+        kept x[MAX_VALUES];
+        int n = values_of(q, x);
+        if (q->train == CDR_FROZEN && !cdr_ckpt_find(ck, q->name, "weight") && !cdr_ckpt_find(ck, q->name, "bias")) continue;
+        if (q->train == CDR_FROZEN && cdr_ckpt_find(ck, q->name, "bias")) x[0].cls = "bias";
+        for (int k = 0; k < (states ? n : 1); k++) CDR_TRY(restore_value(s, ck, states, q, &x[k], err));
+    }
+    return CDR_OK;
+}
+
 cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, cdr_restore_opts o, cdr_restored *out, cdr_err *err)
 {
     if (cdr_ckpt_description_hash(ck) != s->info->hash)
         CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-model", "%s: was written by another model description (%016llx) than %s (%016llx). Take its own recipe, "
                     "or another output_dir", cdr_ckpt_dir(ck), (unsigned long long)cdr_ckpt_description_hash(ck), s->info->name,
                     (unsigned long long)s->info->hash);
-    for (int32_t i = 0; i < s->bundle.n_params; i++) {
-        const cdr_param *q = &s->bundle.params[i];
-        int64_t first, rows;
-        cdr_param_rows(q, &s->mesh, &first, &rows);
-        cdr_val v[4];
-        values_of(q, v);
-        for (int k = 0; k < (o.states ? 4 : 1); k++) {
-            if (v[k] == CDR_NONE) continue;
-            const cdr_type *t = &s->bundle.shared[v[k]].t;
-            size_t bytes = cdr_type_bytes(t);
-            const cdr_ckpt_tensor *have = cdr_ckpt_find(ck, q->name, class_name[k]);
-            int dtype = !o.states && have ? have->dtype : t->dtype;
-            size_t raw_bytes = CDR_MAX(bytes, (size_t)cdr_dtype_bytes(dtype, cdr_type_elems(t)));
-            char *raw = cdr_alloc(raw_bytes), *cast = NULL;
-            memset(raw, 0, raw_bytes);
-            cdr_status st = rows > 0 ? cdr_ckpt_read(ck, q->name, class_name[k], dtype, first, rows, raw, err) : CDR_OK;
-            if (st == CDR_OK && dtype != t->dtype) {      /* weights for another precision than they were trained in */
-                int64_t n = cdr_type_elems(t);
-                float *wide = cdr_alloc(sizeof *wide * (size_t)n);
-                cast = cdr_alloc(bytes);
-                cdr_to_f32(dtype, raw, wide, n);
-                cdr_from_f32(t->dtype, wide, cast, n);
-                cdr_free(wide);
-            }
-            if (st == CDR_OK) cdr_exec_put_run(s->exec, v[k], cast ? cast : raw, bytes);
-            cdr_free(raw);
-            cdr_free(cast);
-            CDR_TRY(st);
-        }
-    }
+    CDR_TRY(restore_params(s, ck, o.states, err));
     const cdr_json *state;
     const char *text = cdr_ckpt_state(ck);
     CDR_TRY(cdr_json_parse(s->pool, text, strlen(text), "state.json", &state, err));
@@ -175,6 +199,7 @@ cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, cdr_restore_opts o, cdr_re
     out->trained = cdr_json_int(cdr_json_get(state, "trained_tokens"), 0);
     out->best_eval = cdr_json_real(cdr_json_get(state, "best_eval"), 0);
     out->from_ranks = cdr_ckpt_ranks(ck);
+    cdr__put_dense(s, out->step);
     snprintf(out->path, sizeof out->path, "%s", cdr_ckpt_dir(ck));
     return o.states && s->data ? check_data(s, state, &o, out->step, err) : CDR_OK;
 }

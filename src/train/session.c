@@ -15,7 +15,7 @@ cdr_status cdr__session_recipe(cdr_session *s, const char *recipe, const cdr_com
 
 cdr_status cdr__session_model(cdr_session *s, cdr_err *err)
 {
-    cdr_model_spec spec = { .path = s->r.model.path, .sizes = &s->r.model.sizes, .layers = s->r.model.layers };
+    cdr_model_spec spec = { .path = s->r.model.path, .sizes = &s->r.model.sizes, .layers = s->r.model.layers, .indexer = s->r.model.indexer };
     CDR_TRY(cdr_model_load(&spec, s->pool, &s->model, err));
     s->info = cdr_model_get_info(s->model);
     s->builder = cdr_model_builder(s->model);
@@ -103,6 +103,23 @@ static cdr_status derive_precision(cdr_session *s, const char *key, int device, 
     return cdr_recipe_derive(&s->r, key, bf16 ? "bf16" : "f32", why, err);
 }
 
+/* What sparse models read through cdr_io. capacity 0: all routed rows at a time. */
+static void sparse_opts(const cdr_recipe *r, cdr_compile_opts *o)
+{
+    static const int kind[] = { CDR_BALANCE_NONE, CDR_BALANCE_QUANTILE, CDR_BALANCE_SIGN, CDR_BALANCE_AUX, CDR_BALANCE_NONE };
+    o->sequence = r->train.sequence_length;
+    o->core = r->train.dsa_core == CDR_DSA_GATHERED ? CDR_CORE_GATHERED : CDR_CORE_DENSE;
+    o->balance = kind[r->train.balance];
+    o->balance_own = r->train.balance == CDR_BAL_AUTO;
+    o->balance_bins = r->train.balance_bins;
+    o->balance_ema = r->train.balance_ema;
+    o->balance_rate = r->train.balance_rate;
+    o->aux_coef = r->train.aux_loss_coef;
+    o->indexer_train = r->train.indexer == CDR_TRAIN_INDEXER_TRAIN;
+    o->indexer_coef = r->train.indexer_loss_coef;
+    o->keep_gate_up = r->memory.policy == CDR_POLICY_KEEP;
+}
+
 cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_threads, cdr_err *err)
 {
     const cdr_recipe *r = &s->r;
@@ -131,6 +148,14 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
     o.beta2 = r->optimizer.beta2;
     o.eps = r->optimizer.eps;
     o.max_grad_norm = r->optimizer.max_grad_norm;
+    o.muon = r->optimizer.name == CDR_OPT_MUON;
+    o.muon_momentum = r->optimizer.muon_momentum;
+    o.muon_nesterov = r->optimizer.muon_nesterov;
+    o.muon_iterations = (int)r->optimizer.muon_iterations;
+    o.muon_scale = r->optimizer.muon_scale;
+    o.muon_per_head = r->optimizer.muon_per_head != CDR_PER_HEAD_FALSE;
+    sparse_opts(r, &o);
+    CDR_TRY(cdr__session_freeze(s, &o, err));
     o.device = device;
     o.isa = isa;
     o.n_threads = n_threads;
@@ -196,12 +221,45 @@ cdr_status cdr__session_device(cdr_session *s, cdr_err *err)
                         .sync = (on & CDR_DEBUG_SYNC) != 0, .trace = (on & CDR_DEBUG_TRACE) != 0, .check_finite = (on & CDR_DEBUG_FINITE) != 0 };
     CDR_TRY(cdr_exec_open(&o, &s->exec, err));
     s->T = s->opts.T;
+    cdr__put_dense(s, 0);
     size_t n = sizeof *s->tokens * (size_t)CDR_MAX(s->T, s->opts.gen_T);
     s->tokens = cdr_pool_alloc(s->pool, n);
     s->targets = cdr_pool_alloc(s->pool, n);
     s->start = cdr_pool_alloc(s->pool, n);
     s->pos = cdr_pool_alloc(s->pool, n);
     return CDR_OK;
+}
+
+int64_t cdr__shard_id(const cdr_session *s, int mb)
+{
+    return (s->mesh.rank[CDR_AXIS_REPLICATE] * s->r.ranks.n_micro + mb) * s->mesh.size[CDR_AXIS_SHARD] + s->mesh.rank[CDR_AXIS_SHARD];
+}
+
+void cdr__put_batch(cdr_session *s, int64_t step, int64_t *trained, int64_t *rows)
+{
+    int64_t N = s->r.ranks.n_micro * s->n_ranks;
+    size_t bytes = sizeof *s->tokens * (size_t)s->T;
+    *trained = *rows = 0;
+    for (int32_t mb = 0; mb < s->r.ranks.n_micro; mb++) {
+        int64_t n_trained, n_rows;
+        cdr_data_shard(s->data, step, cdr__shard_id(s, mb), N, s->tokens, s->targets, s->start, s->pos, &n_trained, &n_rows);
+        *trained += n_trained;
+        *rows += n_rows;
+        cdr_exec_put(s->exec, CDR_PROG_STEP, "tokens", mb, s->tokens, bytes);
+        cdr_exec_put(s->exec, CDR_PROG_STEP, "targets", mb, s->targets, bytes);
+        cdr_exec_put(s->exec, CDR_PROG_STEP, "start", mb, s->start, bytes);
+        cdr_exec_put(s->exec, CDR_PROG_STEP, "pos", mb, s->pos, bytes);
+        cdr_exec_put(s->exec, CDR_PROG_STEP, "micro", mb, &mb, sizeof mb);
+    }
+}
+
+void cdr__put_dense(cdr_session *s, int64_t step)
+{
+    cdr_val v = cdr_program_find(&s->bundle, &s->bundle.progs[CDR_PROG_EVAL], "dsa_dense");
+    int32_t dense = step < s->r.train.indexer_warmup_steps;
+    if (v == CDR_NONE || s->dense == dense + 1) return;
+    cdr_exec_put_run(s->exec, v, &dense, sizeof dense);
+    s->dense = dense + 1;
 }
 
 void cdr__session_close(cdr_session *s)

@@ -33,6 +33,7 @@ typedef struct {
     cdr_device *device; cdr_exec *exec;
     int32_t *tokens, *targets, *start, *pos;        /* one micro-batch, host */
     int64_t T;
+    int dense;                                      /* what cdr__put_dense wrote last, + 1; 0: nothing */
 } cdr_session;
 
 cdr_status cdr__session_recipe(cdr_session *s, const char *recipe, const cdr_common *c, cdr_err *err);
@@ -47,6 +48,16 @@ void cdr__session_mesh(cdr_session *s, int rank, int n_ranks);
 /* Threads of a rank: the recipe's, else OMP_NUM_THREADS where the machine is this one, else its share of the cores. */
 int cdr__session_threads(const cdr_session *s, int cores, bool this_machine);
 cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_threads, cdr_err *err);
+
+/* Logical shard that this rank's micro-batch mb is. */
+int64_t cdr__shard_id(const cdr_session *s, int mb);
+/* Inputs of this rank's micro-batches of a step (from 0): tokens, targets, start, pos, micro. What they hold, counted. */
+void cdr__put_batch(cdr_session *s, int64_t step, int64_t *trained, int64_t *rows);
+/* Sparse attention is dense while step < train.indexer_warmup_steps: the flag that the programs read, after so many steps. */
+void cdr__put_dense(cdr_session *s, int64_t step);
+/* The parameters that train.trainable, train.freeze and train.indexer hold still, by name, into o->freeze. A pattern that
+ * matches nothing is an error. */
+cdr_status cdr__session_freeze(const cdr_session *s, cdr_compile_opts *o, cdr_err *err);
 
 /* Held-out loss in nats a token and bits a byte, over the first `tokens` of the held-out data (CDR_ALL: all). Collective. */
 typedef struct { double loss, perplexity, bits_per_byte, seconds; int64_t tokens, bytes; } cdr_eval_sum;

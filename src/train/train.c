@@ -1,6 +1,6 @@
 /* train.c: the training loop. A step is: fill the inputs of this rank's micro-batches, run the step program, read four
  * numbers. What stops or saves is agreed by all ranks inside the step's one integer all-reduce, so that no rank leaves
- * alone: count = { trained tokens, save and exit, save, time is up }. */
+ * alone: count = { trained tokens, save and exit, save, time is up, rows that are not idle }. */
 #include "train/events.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { COUNT_TRAINED, COUNT_EXIT, COUNT_SAVE, COUNT_TIME, N_COUNT, MAX_SKIPPED = 3 };
+enum { COUNT_TRAINED, COUNT_EXIT, COUNT_SAVE, COUNT_TIME, COUNT_ROWS, N_COUNT = 8, MAX_SKIPPED = 3 };
 
 /* ---- signals: flags only; acted on at a step boundary ---- */
 static volatile sig_atomic_t asked_save, asked_exit;       /* the signal's number */
@@ -83,6 +83,7 @@ typedef struct {
     int n_skipped;
     int sig_save, sig_exit; bool file_save, file_exit;      /* what this rank saw of them before this step */
     double step_s;                /* smoothed */
+    cdr_router router; cdr_extra extra;
 } run;
 
 static cdr_status own_directory(run *t, cdr_err *err)
@@ -172,26 +173,12 @@ static cdr_status agree_on_start(run *t, cdr_status st, cdr_err *err)
 }
 
 /* ---- one step ---- */
-static int64_t shard_id(const cdr_session *s, int mb)
-{
-    return (s->mesh.rank[CDR_AXIS_REPLICATE] * s->r.ranks.n_micro + mb) * s->mesh.size[CDR_AXIS_SHARD] + s->mesh.rank[CDR_AXIS_SHARD];
-}
-
 static void fill_inputs(run *t)
 {
     cdr_session *s = &t->s;
-    int64_t N = s->r.ranks.n_micro * s->n_ranks, trained = 0, t0 = cdr_now_ns();
-    size_t bytes = sizeof *s->tokens * (size_t)s->T;
-    for (int32_t mb = 0; mb < s->r.ranks.n_micro; mb++) {
-        int64_t n;
-        cdr_data_shard(s->data, t->step, shard_id(s, mb), N, s->tokens, s->targets, s->start, s->pos, &n);
-        trained += n;
-        cdr_exec_put(s->exec, CDR_PROG_STEP, "tokens", mb, s->tokens, bytes);
-        cdr_exec_put(s->exec, CDR_PROG_STEP, "targets", mb, s->targets, bytes);
-        cdr_exec_put(s->exec, CDR_PROG_STEP, "start", mb, s->start, bytes);
-        cdr_exec_put(s->exec, CDR_PROG_STEP, "pos", mb, s->pos, bytes);
-        cdr_exec_put(s->exec, CDR_PROG_STEP, "micro", mb, &mb, sizeof mb);
-    }
+    int64_t trained, rows, t0 = cdr_now_ns();
+    cdr__put_batch(s, t->step, &trained, &rows);
+    cdr__put_dense(s, t->step);
     const cdr_recipe *r = &s->r;
     double n = (double)(t->step + 1);
     float hyper[CDR_N_HYPER] = { 0 };
@@ -208,7 +195,7 @@ static void fill_inputs(run *t)
     t->sig_exit = asked_exit;
     t->sig_save = asked_save;
     if (t->sig_save) asked_save = 0;                             /* one that comes between the two lines is not lost */
-    int64_t count[N_COUNT] = { trained, t->sig_exit || t->file_exit, t->sig_save || t->file_save, time_up };
+    int64_t count[N_COUNT] = { trained, t->sig_exit || t->file_exit, t->sig_save || t->file_save, time_up, rows };
     memcpy(t->own_count, count, sizeof count);
     cdr_exec_put(s->exec, CDR_PROG_STEP, "count", 0, count, sizeof count);
     t->data_s = (double)(cdr_now_ns() - t0) * 1e-9;
@@ -240,7 +227,7 @@ static cdr_status nonfinite_error(run *t, const cdr_nonfinite *at, const char *w
     const char *value;
     int layer = layer_of(at->value, &value);
     if (layer >= 0) snprintf(in, sizeof in, " of layer %d", layer);
-    cdr_data_locate(s->data, t->step, shard_id(s, at->mb), s->r.ranks.n_micro * s->n_ranks, CDR_MIN(at->row, s->T - 1), sample, sizeof sample);
+    cdr_data_locate(s->data, t->step, cdr__shard_id(s, at->mb), s->r.ranks.n_micro * s->n_ranks, CDR_MIN(at->row, s->T - 1), sample, sizeof sample);
     CDR_FAIL_ID(err, CDR_ENUMERIC, "train.nonfinite", "step %lld: %s; first non-finite value in %s%s (%s, %s, rank %d, row %lld, sample %s). %s",
                 (long long)t->step + 1, what, value, in, at->op, phase[at->phase], s->rank, (long long)at->row, sample, then);
 }
@@ -282,6 +269,8 @@ static cdr_status one_step(run *t, cdr_step_record *rec, cdr_err *err)
     cdr_exec_get(s->exec, CDR_PROG_STEP, "metrics", 0, m, sizeof m);
     cdr_exec_get(s->exec, CDR_PROG_STEP, "count", 0, t->count, sizeof t->count);
     bool ok = m[CDR_METRIC_OK] != 0;
+    cdr__router_read(&t->router, s);
+    cdr__extra_read(&t->extra, s, t->count[COUNT_ROWS]);
     double loss = t->count[COUNT_TRAINED] > 0 ? m[CDR_METRIC_LOSS] / (double)t->count[COUNT_TRAINED] : 0;
     if (!ok && (s->r.train.on_nonfinite == CDR_NONFINITE_STOP || ++t->n_skipped > MAX_SKIPPED)) return name_nonfinite(t, loss, m[CDR_METRIC_NORM], err);
     if (!ok) {
@@ -293,8 +282,10 @@ static cdr_status one_step(run *t, cdr_step_record *rec, cdr_err *err)
     double step_s = (double)(cdr_now_ns() - t0) * 1e-9;
     t->step_s = t->step_s > 0 ? 0.9 * t->step_s + 0.1 * step_s : step_s;
     *rec = (cdr_step_record){ .step = t->step + 1, .steps = s->r.train.steps, .step_trained = t->count[COUNT_TRAINED], .loss = loss,
-                              .grad_norm = m[CDR_METRIC_NORM], .lr = learning_rate(&s->r, t->step), .step_s = step_s, .data_s = t->data_s, .skipped = !ok };
+                              .grad_norm = m[CDR_METRIC_NORM], .lr = learning_rate(&s->r, t->step), .step_s = step_s, .data_s = t->data_s, .skipped = !ok, .router = &t->router,
+                              .extra = &t->extra };
     t->step++;
+    cdr__put_dense(s, t->step);           /* what comes between the steps sees what the next step sees */
     t->tokens += s->r.train.global_batch_tokens;
     t->trained += t->count[COUNT_TRAINED];
     rec->tokens = t->tokens;
@@ -379,6 +370,7 @@ static cdr_status loop(run *t, const char **status, cdr_err *err)
         CDR_TRY(one_step(t, &rec, err));
         bool last = t->step >= r->train.steps || t->count[COUNT_TIME];
         if (t->step == 1 || last || t->step % r->log.every == 0) cdr__events_step(&t->e, &rec);
+        if (r->log.router_every > 0 && (last || t->step % r->log.router_every == 0)) cdr__events_router(&t->e, t->step, &t->router);
         CDR_TRY(between(t, last, err));
         if (t->count[COUNT_EXIT] && !last) {
             *status = "signal";
@@ -437,7 +429,10 @@ static cdr_status train(run *t, const cdr_train_args *a, cdr_err *err)
         return CDR_OK;
     }
     const char *status = "error";
+    cdr__router_open(&t->router, &t->s);
+    cdr__extra_open(&t->extra, &t->s);
     cdr_status st = loop(t, &status, err);
+    if (st == CDR_OK || st == CDR_ESAVED) cdr__events_map(&t->e, &t->router);
     if (st != CDR_OK && st != CDR_ESAVED) {
         name_checkpoint(t, err);
         cdr__events_error(&t->e, err);
