@@ -106,6 +106,21 @@ static inline float cdr_exp(float x)
     return p * scale;
 }
 
+/* log(1 + x) for x in [0, 1], relative error below 2e-7: 2 artanh(s) with s = x / (2 + x) <= 1/3, by its series to s^15. */
+static inline float cdr_log1p(float x)
+{
+    float s = x / (2.0f + x), z = s * s;
+    float p = 1.0f / 15.0f;
+    p = p * z + 1.0f / 13.0f;
+    p = p * z + 1.0f / 11.0f;
+    p = p * z + 1.0f / 9.0f;
+    p = p * z + 1.0f / 7.0f;
+    p = p * z + 1.0f / 5.0f;
+    p = p * z + 1.0f / 3.0f;
+    p = p * z;
+    return 2.0f * s + 2.0f * s * p;
+}
+
 /* tanh x, relative error below 3e-7 everywhere, odd to the bit; NaN stays NaN. tanh |x| = -t / (2 + t) with t = e^y - 1, y = -2 |x|:
  * y = n ln 2 + r as in cdr_exp, t = 2^n (e^r - 1) + (2^n - 1), of which the last is exact, so that a small x loses nothing. */
 static inline float cdr_tanh(float x)
