@@ -3,9 +3,11 @@
  * as it lists what a finish may change. */
 #include "compile/pass.h"
 #include "ops/adamw/adamw.h"
+#include "ops/balance/balance.h"
 #include "ops/copy/copy.h"
 #include "ops/gather/gather.h"
 #include "ops/grad_norm/grad_norm.h"
+#include "ops/muon/muon.h"
 
 /* Gradients of one table of the norm, in parameter order. big: those that FSDP splits. */
 static int table_params(const cdr_pass *p, bool big, int32_t *which)
@@ -60,11 +62,62 @@ static cdr_val norm_table(cdr_pass *p, cdr_graph *g, bool big, int *n_out)
     return all;
 }
 
+static int32_t predicated(const cdr_pass *p, cdr_graph *g, int32_t call)
+{
+    if (call >= 0) g->calls[call].pred = p->ok_1;
+    return call;
+}
+
 static int32_t update_adamw(cdr_pass *p, cdr_graph *g, const cdr_param *q, cdr_val clip_1)
 {
     const cdr_compile_opts *o = p->o;
     cdr_adamw_attr a = { (float)o->beta1, (float)o->beta2, (float)o->eps, q->decay ? (float)o->weight_decay : 0.0f, q->lr_scale };
-    return cdr_adamw(g, q->grad, clip_1, p->hyper_8, q->master, q->m, q->v, q->master == q->shard ? CDR_NONE : q->shard, &a);
+    return predicated(p, g, cdr_adamw(g, q->grad, clip_1, p->hyper_8, q->master, q->m, q->v, q->master == q->shard ? CDR_NONE : q->shard, &a));
+}
+
+static int32_t update_gathered(cdr_pass *p, cdr_graph *g, const cdr_param *q, cdr_val clip_1, cdr_val weight, const cdr_muon_attr *a)
+{
+    const cdr_val shard[] = { q->grad, q->master, q->m };
+    cdr_val full[] = { CDR_NEW, CDR_NEW, CDR_NEW };
+    int64_t n0 = q->global.n[0], part = n0 / p->n_shard, rows[] = { n0, n0, n0 };
+    if (n0 % p->n_shard != 0) {
+        cdr_graph_fail(g, CDR_EUSER, "optimizer.name: muon over %d shards needs parameters whose rows they divide; %s has %lld. Use parallel.replicate, or adamw",
+                       p->n_shard, q->name, (long long)n0);
+        return -1;
+    }
+    g->scope = CDR_TURN;
+    cdr_status st = cdr_gather(g, CDR_COMM_SHARD, p->n_shard, 3, shard, rows, full);
+    g->scope = CDR_STEP;
+    if (st != CDR_OK || predicated(p, g, cdr_muon(g, full[0], clip_1, p->hyper_8, full[1], full[2], CDR_NONE, a)) < 0) return -1;
+    cdr_type own = q->global;
+    own.dtype = CDR_F32;
+    own.n[0] = part;
+    int64_t at = p->shard * (int64_t)cdr_type_bytes(&own);
+    const cdr_val from[] = { full[1], full[2], full[1] };
+    cdr_val to[] = { q->master, q->m, weight };
+    int32_t call = 0;
+    for (int k = 0; k < 3 && call >= 0; k++) {
+        if (to[k] == CDR_NONE) continue;
+        cdr_val mine = cdr_graph_view(g, from[k], at, own, "own_rows");
+        cdr_copy_attr c = { cdr_graph_type(g, to[k])->dtype };
+        call = predicated(p, g, cdr_graph_call(g, &cdr_op_copy, &c, 1, &mine, 1, &to[k]));
+    }
+    return call;
+}
+
+/* A stack of matrices or heads that FSDP cuts between them is updated where it lies. Another matrix is gathered with its states,
+ * updated on every rank alike, and each rank keeps its rows. */
+static int32_t update_muon(cdr_pass *p, cdr_graph *g, const cdr_param *q, cdr_val clip_1)
+{
+    const cdr_compile_opts *o = p->o;
+    int64_t rows = cdr_type_rows(&p->b->shared[q->shard].t), all = cdr_type_rows(&q->global), block = o->muon_per_head ? q->block_rows : 0;
+    if (q->global.n_dim == 3) block = q->global.n[1];
+    cdr_muon_attr a = { .block_rows = (int32_t)block, .momentum = (float)o->muon_momentum, .nesterov = o->muon_nesterov, .iterations = o->muon_iterations,
+                        .scale = (float)o->muon_scale, .weight_decay = q->decay ? (float)o->weight_decay : 0.0f, .lr_scale = q->lr_scale };
+    cdr_val weight = q->master == q->shard ? CDR_NONE : q->shard;
+    if (rows == all || (block > 0 && rows % block == 0 && q->global.n[0] % p->n_shard == 0))
+        return predicated(p, g, cdr_muon(g, q->grad, clip_1, p->hyper_8, q->master, q->m, weight, &a));
+    return update_gathered(p, g, q, clip_1, weight, &a);
 }
 
 static void optimizer(cdr_pass *p, cdr_graph *g, cdr_val clip_1)
@@ -73,11 +126,39 @@ static void optimizer(cdr_pass *p, cdr_graph *g, cdr_val clip_1)
         const cdr_param *q = &p->b->params[i];
         if (q->grad == CDR_NONE) continue;
         cdr_graph_enter(g, -1, "%s", q->name);
-        int32_t call = update_adamw(p, g, q, clip_1);
-        if (call < 0) return;
+        if ((q->rule == CDR_RULE_MUON ? update_muon(p, g, q, clip_1) : update_adamw(p, g, q, clip_1)) < 0) return;
+    }
+    cdr_graph_enter(g, -1, "%s", "");
+}
+
+/* Counts of all ranks, exact; then each router's bias for the next step (spec/model.md, 3.7). */
+static cdr_status balance(cdr_pass *p, cdr_graph *g)
+{
+    const cdr_compile_opts *o = p->o;
+    const cdr_io *io = &p->io[CDR_PROG_STEP];
+    cdr_val x[CDR_GATHER_MAX];
+    int n = 0;
+    for (int64_t i = 0; i < 2 * io->n_routers && o->mesh.world > 1; i++) {
+        cdr_val v = i % 2 ? io->routers[i / 2].hist_EB : io->routers[i / 2].load_E;
+        if (v != CDR_NONE) x[n++] = v;
+        bool full = n == CDR_GATHER_MAX || (n > 0 && i == 2 * io->n_routers - 1);
+        if (full) CDR_TRY(cdr_all_reduce(g, CDR_COMM_WORLD, o->mesh.world, n, x, x));
+        if (full) n = 0;
+    }
+    for (int64_t i = 0; i < io->n_routers; i++) {
+        const cdr_balance *r = &io->routers[i];
+        if (r->bias_param < 0 || (r->kind != CDR_BALANCE_QUANTILE && r->kind != CDR_BALANCE_SIGN)) continue;
+        cdr_val bias = p->b->params[r->bias_param].shard;
+        if (p->b->params[r->bias_param].train != CDR_STATE) continue;             /* frozen by the recipe */
+        cdr_graph_enter(g, -1, "layers.%d.moe", r->layer);
+        cdr_balance_quantile_attr a = { .top_k = r->top_k, .bins = (int32_t)o->balance_bins, .ema = (float)o->balance_ema };
+        int32_t call = r->kind == CDR_BALANCE_QUANTILE ? cdr_balance_quantile(g, r->hist_EB, bias, r->load_E, &a)
+                                                       : cdr_balance_sign(g, r->load_E, bias, (float)o->balance_rate);
+        if (call < 0) return g->err->status;
         g->calls[call].pred = p->ok_1;
     }
     cdr_graph_enter(g, -1, "%s", "");
+    return CDR_OK;
 }
 
 /* One call a value, each into staging of its own lifetime: whoever drains the staging drives the calls one by one, so the
@@ -114,6 +195,7 @@ cdr_status cdr__update(cdr_pass *p)
     cdr_norm_total(g, a, n_a, b, n_b, p->loss_acc_1, n_a ? p->n_shard : 1, p->o->max_grad_norm, &metrics, &clip, p->ok_1);
     if (g->failed) return p->err->status;
     optimizer(p, g, clip);
+    CDR_TRY(balance(p, g));
     CDR_TRY(snapshot(p, p->g[CDR_PROG_SNAPSHOT]));
     return g->failed ? p->err->status : CDR_OK;
 }
