@@ -1,0 +1,107 @@
+/* forward.c: equations (1), (2) of op.c. A round: its rows by tiles, then the sums of each token's rows. */
+#include "ops/experts/kernel.h"
+
+enum { GATE, UP, DOWN, N_W };
+
+/* One thread's scratch; [TILE] rows each */
+typedef struct { panels w[N_W]; float *x, *gate, *up, *y; } thread;
+typedef struct { char *rows; float *acc, *sums; tile *list; char *threads; size_t thread_bytes; } scratch;
+
+static size_t lay_thread(const experts *x, void *base, thread *th)
+{
+    bump b = { base, 0 };
+    th->w[GATE] = cdr__experts_panels(x, 0, true, &b);
+    th->w[UP] = cdr__experts_panels(x, 1, true, &b);
+    th->w[DOWN] = cdr__experts_panels(x, 2, true, &b);
+    th->x = bump_floats(&b, TILE * x->ld_L);
+    th->gate = bump_floats(&b, TILE * x->ld_I);
+    th->up = bump_floats(&b, TILE * x->ld_I);
+    th->y = bump_floats(&b, TILE * x->ld_L);
+    return b.at;
+}
+
+static size_t lay(const experts *x, void *base, scratch *s)
+{
+    thread th;
+    bump b = { base, 0 };
+    s->rows = bump_take(&b, (size_t)cdr_dtype_bytes(x->t[CDR__EX_X].dtype, x->cap * x->L));
+    s->acc = x->cap < x->R ? bump_floats(&b, x->T * x->L) : NULL;
+    s->sums = bump_floats(&b, 3 * x->L * x->n_threads);
+    s->list = bump_take(&b, (size_t)cdr__experts_max_tiles(x, x->cap) * sizeof(tile));
+    s->thread_bytes = lay_thread(x, NULL, &th);
+    s->threads = bump_take(&b, s->thread_bytes * (size_t)x->n_threads);
+    return b.at;
+}
+
+size_t cdr__experts_fwd_bytes(const cdr__experts_isa *isa, const void *attr, const cdr_type *t, int n_threads)
+{
+    const experts x = cdr__experts_open(isa, attr, t, NULL, n_threads);
+    scratch s;
+    return lay(&x, NULL, &s);
+}
+
+static void run_tile(const experts *x, thread *th, const tile *k, char *rows, int64_t r0, const cdr_args *a)
+{
+    const int64_t m = k->end - k->first, L = x->L, I = x->I;
+    const cdr_type *tx = &x->t[CDR__EX_X];
+    for (int64_t i = 0; i < m; i++) cdr_row_load(x->ptr[CDR__EX_X], tx, pair_of(x, k->first + i) / x->A, th->x + i * x->ld_L);
+    const cdr__product in = { .m = m, .a = th->x, .a_row = x->ld_L, .ldc = x->ld_I, .first = true };
+    cdr__product p = in;
+    p.c = th->gate;
+    cdr__experts_mul(x, &th->w[GATE], k->expert, p);
+    p.c = th->up;
+    cdr__experts_mul(x, &th->w[UP], k->expert, p);
+    for (int64_t i = 0; i < m; i++) {
+        float *gate = th->gate + i * x->ld_I, *up = th->up + i * x->ld_I;
+        cdr__experts_round_gu(x, a->ptr[CDR__EX_N + 1], &a->type[CDR__EX_N + 1], k->first + i, gate, up);
+        if (x->at->situ) x->isa->situ->forward(gate, up, I, &x->situ);
+        else x->isa->silu(gate, up, I);
+    }
+    cdr__experts_mul(x, &th->w[DOWN], k->expert, (cdr__product){ .m = m, .a = th->up, .a_row = x->ld_I, .c = th->y, .ldc = x->ld_L, .first = true });
+    for (int64_t i = 0; i < m; i++) {
+        const int64_t r = k->first + i;
+        const float w = weight_of(x, pair_of(x, r));
+        float *y = th->y + i * x->ld_L;
+        for (int64_t l = 0; l < L; l++) y[l] *= w;
+        cdr_from_f32(tx->dtype, y, rows + cdr_dtype_bytes(tx->dtype, (r - r0) * L), L);
+    }
+}
+
+/* Rows that do not exist hold zeros in gu. */
+static void clear_unused(const experts *x, const cdr_args *a)
+{
+    const cdr_type *t = &a->type[CDR__EX_N + 1];
+    if (!a->ptr[CDR__EX_N + 1]) return;
+#pragma omp for schedule(static)
+    for (int64_t r = row_offset(x, x->E); r < x->R; r++)
+        memset(cdr_row(a->ptr[CDR__EX_N + 1], t, r), 0, (size_t)cdr_dtype_bytes(t->dtype, 2 * x->I));
+}
+
+cdr_status cdr__experts_fwd(const cdr_args *a, const cdr__experts_isa *isa)
+{
+    const experts x = cdr__experts_open(isa, a->attr, a->type, a->ptr, a->lane->n_threads);
+    const int64_t rows = row_offset(&x, x.E);
+    scratch s;
+    lay(&x, a->work, &s);
+    assert(rows <= x.R);
+    int64_t r0 = 0;
+    do {
+        const int64_t r1 = CDR_MIN(r0 + x.cap, rows), n = cdr__experts_tiles(&x, r0, r1, s.list);
+        const combine c = { .rows = s.rows, .row_t = cdr_type_2d(x.t[CDR__EX_X].dtype, x.cap, x.L), .r0 = r0, .r1 = r1, .first = r0 == 0,
+                            .last = r1 == rows, .acc = s.acc, .out = a->ptr[CDR__EX_N], .out_t = &a->type[CDR__EX_N], .scratch = s.sums,
+                            .per_thread = 3 * x.L };
+#pragma omp parallel num_threads(x.n_threads)
+        {
+            int64_t first, last;
+            thread th;
+            lay_thread(&x, s.threads + (size_t)omp_get_thread_num() * s.thread_bytes, &th);
+            cdr__experts_share(s.list, n, omp_get_thread_num(), omp_get_num_threads(), &first, &last);
+            for (int64_t i = first; i < last; i++) run_tile(&x, &th, &s.list[i], s.rows, r0, a);
+            if (c.last) clear_unused(&x, a);
+#pragma omp barrier
+            cdr__experts_combine(&x, &c);
+        }
+        r0 = r1;
+    } while (r0 < rows);
+    return CDR_OK;
+}

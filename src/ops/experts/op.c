@@ -1,0 +1,183 @@
+/* experts: with the routed row r of pair q = perm_r = t A + slot, expert e (offs_e <= r < offs_{e+1}) and round_A to the activations' dtype:
+ *   g_r = round_A(W1_e x_t),  c_r = round_A(W3_e x_t),  h_r = act(g_r, c_r)                                          (1)
+ *   y_r = round_A(p_q W2_e h_r),   u_t = round_A(sum of y_r over the token's rows in ascending expert id)            (2)
+ *   act(g, c) = silu(g) c, or b1 tanh(g / b1) s(g) b2 tanh(c / b2) (ops/situ)
+ * backward, with t_r = W2_e^T du_t (so that y is never needed; SonicMoE's rewrite):
+ *   dp_q = <t_r, h_r>,   (dg_r, dc_r) = act'(g_r, c_r) (p_q t_r)                                                     (3)
+ *   dx_t = sum over the token's rows, ascending expert id, of W1_e^T dg_r + W3_e^T dc_r                              (4)
+ *   dW1_e = sum_r dg_r x_t^T,   dW3_e = sum_r dc_r x_t^T,   dW2_e = sum_r (p_q du_t) h_r^T                           (5)
+ * A token without rows gives zeros and takes no part; an expert without rows has dW = 0.
+ * Sources: (1), (2) spec/model.md, 3.5 (K3's technical report, Eq. 11-13); (3)-(5) spec/operators.md, 4.3; finite differences.
+ * Precision: F32; a product's element is one chain over the summed index, (4) one chain over dg, then dc; (5) one chain over
+ * the expert's rows in ascending order. g and c are rounded where they are made, so that keeping them, in gu, or making them
+ * again gives the same bits. Rows of (4) stay F32. Nothing depends on capacity or threads.
+ * Weights are addressed by an offset table where there is one, never by stride alone. All offsets are 64 bits. */
+#include "ops/experts/experts.h"
+#include "ops/cpu.h"
+
+cdr_val cdr_experts(cdr_graph *g, cdr_val x, cdr_val p, cdr_val perm, cdr_val offs, cdr_val pos, cdr_val w1, cdr_val w3, cdr_val w2,
+                    cdr_val table, const cdr_experts_attr *a, bool keep_gate_up)
+{
+    const cdr_val in[] = { x, p, perm, offs, pos, w1, w3, w2, table };
+    cdr_val out[] = { CDR_NEW, keep_gate_up ? CDR_NEW : CDR_NONE };
+    return cdr_graph_call(g, &cdr_op_experts, a, CDR__EX_N, in, 2, out) < 0 ? CDR_NONE : out[0];
+}
+
+/* Operand i is dtype (or, -1: F32 or BF16) of these sizes, in rows. */
+static cdr_status shaped(const char *op, const char *what, const cdr_type *t, int dtype, cdr_type want, cdr_err *e)
+{
+    char has[64], asked[64];
+    if (cdr_absent(t)) CDR_FAIL(e, CDR_EINVAL, "%s: %s is missing", op, what);
+    want.dtype = dtype < 0 ? t->dtype : (uint8_t)dtype;
+    cdr_type_print(has, t);
+    cdr_type_print(asked, &want);
+    if (dtype < 0 && t->dtype != CDR_F32 && t->dtype != CDR_BF16) CDR_FAIL(e, CDR_EINVAL, "%s: %s is %s; it must be f32 or bf16", op, what, has);
+    if (t->dtype != want.dtype || t->layout != CDR_ROWS || !cdr_same_shape(t, &want))
+        CDR_FAIL(e, CDR_EINVAL, "%s: %s is %s; it must be %s in rows", op, what, has, asked);
+    return CDR_OK;
+}
+
+static cdr_status check_attr(const char *op, const cdr_experts_attr *a, cdr_err *e)
+{
+    if (a->top_k < 1 || a->top_k > 64) CDR_FAIL(e, CDR_EINVAL, "%s: %d experts a token; 1 to 64 can be", op, a->top_k);
+    if (a->capacity < 0) CDR_FAIL(e, CDR_EINVAL, "%s: capacity %lld; 0 takes all rows at a time", op, (long long)a->capacity);
+    if (a->situ && (!(a->beta > 0) || !(a->linear_beta > 0)))
+        CDR_FAIL(e, CDR_EINVAL, "%s: beta = %g and linear_beta = %g must be above 0", op, (double)a->beta, (double)a->linear_beta);
+    return CDR_OK;
+}
+
+/* The forward's inputs */
+static cdr_status check_inputs(const char *op, const cdr_experts_attr *a, const cdr_type *in, cdr_err *e)
+{
+    const cdr_type *x = &in[CDR__EX_X], *w1 = &in[CDR__EX_W1], *table = &in[CDR__EX_TABLE];
+    CDR_TRY(check_attr(op, a, e));
+    if (cdr_absent(x) || x->n_dim != 2) CDR_FAIL(e, CDR_EINVAL, "%s: x must be a matrix [tokens, width]", op);
+    if (cdr_absent(w1) || w1->n_dim != 3) CDR_FAIL(e, CDR_EINVAL, "%s: w1 must be [experts, inner width, width]", op);
+    const int64_t T = x->n[0], L = x->n[1], E = w1->n[0], I = w1->n[1], A = a->top_k;
+    if (T < 1 || L < 1 || E < 1 || I < 1 || T > INT32_MAX / A)
+        CDR_FAIL(e, CDR_EINVAL, "%s: %lld tokens of %lld experts each, width %lld, %lld experts of inner width %lld: each must be positive, pairs below 2^31",
+                 op, (long long)T, (long long)A, (long long)L, (long long)E, (long long)I);
+    CDR_TRY(shaped(op, "x", x, -1, cdr_type_2d(0, T, L), e));
+    CDR_TRY(shaped(op, "p", &in[CDR__EX_P], CDR_F32, cdr_type_2d(0, T, A), e));
+    CDR_TRY(shaped(op, "perm", &in[CDR__EX_PERM], CDR_I32, cdr_type_1d(0, T * A), e));
+    CDR_TRY(shaped(op, "offs", &in[CDR__EX_OFFS], CDR_I32, cdr_type_1d(0, E + 1), e));
+    CDR_TRY(shaped(op, "pos", &in[CDR__EX_POS], CDR_I32, cdr_type_2d(0, T, A), e));
+    CDR_TRY(shaped(op, "w1", w1, -1, cdr_type_3d(0, E, I, L), e));
+    CDR_TRY(shaped(op, "w3", &in[CDR__EX_W3], -1, cdr_type_3d(0, E, I, L), e));
+    CDR_TRY(shaped(op, "w2", &in[CDR__EX_W2], -1, cdr_type_3d(0, E, L, I), e));
+    if (cdr_absent(table)) return CDR_OK;
+    CDR_TRY(shaped(op, "table", table, CDR_I64, cdr_type_2d(0, E, 3), e));
+    for (int i = CDR__EX_W1; i <= CDR__EX_W2; i++)
+        if (cdr_type_pitch(&in[i]) != cdr_type_cols(&in[i])) CDR_FAIL(e, CDR_EINVAL, "%s: with a table, rows of weights must be dense", op);
+    return CDR_OK;
+}
+
+static cdr_type gu_type(const cdr_experts_attr *a, const cdr_type *x, const cdr_type *w1)
+{
+    return cdr_type_2d(x->dtype, x->n[0] * a->top_k, 2 * w1->n[1]);
+}
+
+static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
+{
+    if (n_in != CDR__EX_N) CDR_FAIL(e, CDR_EINVAL, "experts: takes x, p, perm, offs, pos, w1, w3, w2 and table, got %d operands", n_in);
+    CDR_TRY(check_inputs("experts", attr, in, e));
+    *n_out = 2;
+    out[0] = cdr_dense_like(&in[CDR__EX_X], in[CDR__EX_X].dtype);
+    out[1] = gu_type(attr, &in[CDR__EX_X], &in[CDR__EX_W1]);
+    return CDR_OK;
+}
+
+static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
+{
+    const cdr_type *fwd = in + CDR__EXB_X, *gu = &in[CDR__EXB_GU];
+    if (n_in != CDR__EXB_N) CDR_FAIL(e, CDR_EINVAL, "experts_bwd: takes du, the forward's nine operands and gu, got %d", n_in);
+    CDR_TRY(check_inputs("experts_bwd", attr, fwd, e));
+    CDR_TRY(shaped("experts_bwd", "du", &in[CDR__EXB_DU], -1, cdr_dense_like(&fwd[CDR__EX_X], CDR_F32), e));
+    if (!cdr_absent(gu)) CDR_TRY(shaped("experts_bwd", "gu", gu, fwd[CDR__EX_X].dtype, gu_type(attr, &fwd[CDR__EX_X], &fwd[CDR__EX_W1]), e));
+    *n_out = CDR__EXB_N_OUT;
+    out[CDR__EXB_DX] = cdr_dense_like(&fwd[CDR__EX_X], fwd[CDR__EX_X].dtype);
+    out[CDR__EXB_DP] = cdr_dense_like(&fwd[CDR__EX_P], CDR_F32);
+    for (int i = 0; i < 3; i++) out[CDR__EXB_DW1 + i] = cdr_dense_like(&fwd[CDR__EX_W1 + i], CDR_F32);
+    return CDR_OK;
+}
+
+static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e)
+{
+    static const int of[CDR__EXB_N_OUT] = { CDR__EX_X, CDR__EX_P, CDR__EX_W1, CDR__EX_W3, CDR__EX_W2 };
+    (void)e;
+    if (dout[0] == CDR_NONE) return CDR_OK;
+    const cdr_experts_attr attr = *(const cdr_experts_attr *)cdr_graph_attr(g, c);       /* the graph's array may move */
+    cdr_val in[CDR__EXB_N] = { dout[0] }, out[CDR__EXB_N_OUT];
+    for (int i = 0; i < CDR__EX_N; i++) in[CDR__EXB_X + i] = cdr_graph_in(g, c, i);
+    in[CDR__EXB_GU] = cdr_graph_out(g, c, 1);
+    for (int i = 0; i < CDR__EXB_N_OUT; i++) out[i] = want[of[i]] ? CDR_NEW : CDR_NONE;
+    if (cdr_graph_call(g, &cdr_op_experts_bwd, &attr, CDR__EXB_N, in, CDR__EXB_N_OUT, out) < 0) return CDR_EINVAL;
+    for (int i = 0; i < CDR__EXB_N_OUT; i++) if (out[i] != CDR_NONE) din[of[i]] = out[i];
+    return CDR_OK;
+}
+
+/* FLOPs of one product of all rows with one matrix, were all R rows there */
+static double product_flop(const cdr_experts_attr *a, const cdr_type *x, const cdr_type *w1)
+{
+    return 2.0 * (double)x->n[0] * a->top_k * (double)x->n[1] * (double)w1->n[1];
+}
+
+static void moved(cdr_cost *c, int n_in, int n_out, const cdr_type *t)
+{
+    for (int i = 0; i < n_in; i++) if (!cdr_absent(&t[i])) c->read += (double)cdr_type_bytes(&t[i]);
+    for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c->write += (double)cdr_type_bytes(&t[i]);
+}
+
+static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    cdr_cost c = { .flop = 3 * product_flop(attr, &t[CDR__EX_X], &t[CDR__EX_W1]) };
+    moved(&c, n_in, n_out, t);
+    return c;
+}
+
+/* t; dx two; a dW each; gate and up again */
+static cdr_cost cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    const cdr_type *fwd = t + CDR__EXB_X, *out = t + CDR__EXB_N;
+    int n = cdr_absent(&t[CDR__EXB_GU]) ? 3 : 1;
+    if (!cdr_absent(&out[CDR__EXB_DX])) n += 2;
+    for (int i = CDR__EXB_DW1; i <= CDR__EXB_DW2; i++) if (!cdr_absent(&out[i])) n++;
+    cdr_cost c = { .flop = n * product_flop(attr, &fwd[CDR__EX_X], &fwd[CDR__EX_W1]) };
+    moved(&c, n_in, n_out, t);
+    return c;
+}
+
+static int saves(const void *attr, int n_in, const cdr_type *in, cdr_save *alt, int max)
+{
+    (void)n_in;
+    int n = 0;
+    if (n < max) alt[n++] = (cdr_save){ .keep = 2u, .again_flop = 0 };
+    if (n < max) alt[n++] = (cdr_save){ .keep = 0, .again_flop = 2 * product_flop(attr, &in[CDR__EX_X], &in[CDR__EX_W1]) };
+    return n;
+}
+
+/* The AVX-512 kernel is the AVX2 kernel with wider products: the same chains, the same bits. */
+static const cdr_kernel kernels[] = {
+    { .name = "avx512", .bits = "experts/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, .work_bytes = cdr__experts_work_avx512, .run = cdr__experts_fwd_avx512 },
+    { .name = "avx2", .bits = "experts/fma", .needs = CDR_ISA_AVX2, .work_bytes = cdr__experts_work_avx2, .run = cdr__experts_fwd_avx2 },
+    { .name = "base", .bits = "experts/base", .work_bytes = cdr__experts_work_base, .run = cdr__experts_fwd_base },
+    { .name = NULL }
+};
+
+static const cdr_kernel kernels_bwd[] = {
+    { .name = "avx512", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, .work_bytes = cdr__experts_bwd_work_avx512,
+      .run = cdr__experts_bwd_avx512 },
+    { .name = "avx2", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX2, .work_bytes = cdr__experts_bwd_work_avx2, .run = cdr__experts_bwd_avx2 },
+    { .name = "base", .bits = "experts_bwd/base", .work_bytes = cdr__experts_bwd_work_base, .run = cdr__experts_bwd_base },
+    { .name = NULL }
+};
+
+const cdr_op cdr_op_experts = {
+    .name = "experts", .attr_bytes = sizeof(cdr_experts_attr), .optional = 2u,
+    .infer = infer, .grad = grad, .saves = saves, .cost = cost, .ref = cdr__experts_ref, .kernels = kernels
+};
+
+const cdr_op cdr_op_experts_bwd = {
+    .name = "experts_bwd", .flags = CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_experts_attr), .optional = 31u, .add_ok = 1u,
+    .infer = infer_bwd, .cost = cost_bwd, .ref = cdr__experts_bwd_ref, .kernels = kernels_bwd
+};

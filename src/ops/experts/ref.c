@@ -1,0 +1,112 @@
+/* experts, reference: equations (1) to (5) of op.c in double, row by row. Nothing is rounded. */
+#include "ops/experts/experts.h"
+#include <math.h>
+
+typedef struct {
+    const cdr_experts_attr *at;
+    int64_t T, L, I, E, A;
+    const double *x, *p, *perm, *offs, *w1, *w3, *w2, *table;
+    int64_t elem[3];             /* bytes of an element of w1, w3, w2: the table counts bytes */
+} sizes;
+
+static sizes sizes_of(const void *attr, const cdr_type *t, const double *const *in)
+{
+    sizes z = { .at = attr, .T = t[CDR__EX_X].n[0], .L = t[CDR__EX_X].n[1], .I = t[CDR__EX_W1].n[1], .E = t[CDR__EX_W1].n[0],
+                .x = in[CDR__EX_X], .p = in[CDR__EX_P], .perm = in[CDR__EX_PERM], .offs = in[CDR__EX_OFFS],
+                .w1 = in[CDR__EX_W1], .w3 = in[CDR__EX_W3], .w2 = in[CDR__EX_W2], .table = in[CDR__EX_TABLE] };
+    z.A = z.at->top_k;
+    for (int i = 0; i < 3; i++) z.elem[i] = cdr_dtype_bytes(t[CDR__EX_W1 + i].dtype, 1);
+    return z;
+}
+
+/* Element (i, j) of matrix m (0: w1, 1: w3, 2: w2) of expert e */
+static double weight(const sizes *z, int m, int64_t e, int64_t i, int64_t j)
+{
+    const double *w = m == 0 ? z->w1 : m == 1 ? z->w3 : z->w2;
+    const int64_t first = z->table ? (int64_t)z->table[e * 3 + m] / z->elem[m] : e * z->I * z->L;
+    return w[first + i * (m == 2 ? z->I : z->L) + j];
+}
+
+static double act(const sizes *z, double g, double c)
+{
+    const double s = 1 / (1 + exp(-g)), b1 = (double)z->at->beta, b2 = (double)z->at->linear_beta;
+    return z->at->situ ? b1 * tanh(g / b1) * s * b2 * tanh(c / b2) : g * s * c;
+}
+
+static void act_grad(const sizes *z, double g, double c, double *dg, double *dc)
+{
+    const double s = 1 / (1 + exp(-g)), b1 = (double)z->at->beta, b2 = (double)z->at->linear_beta;
+    if (z->at->situ) {
+        const double t1 = tanh(g / b1), t2 = tanh(c / b2);
+        *dg = ((1 - t1 * t1) * s + b1 * t1 * s * (1 - s)) * b2 * t2;
+        *dc = b1 * t1 * s * (1 - t2 * t2);
+    } else {
+        *dg = c * s * (1 + g * (1 - s));
+        *dc = g * s;
+    }
+}
+
+static void gate_up(const sizes *z, int64_t e, int64_t t, int64_t i, double *g, double *c)
+{
+    *g = *c = 0;
+    for (int64_t l = 0; l < z->L; l++) {
+        *g += weight(z, 0, e, i, l) * z->x[t * z->L + l];
+        *c += weight(z, 1, e, i, l) * z->x[t * z->L + l];
+    }
+}
+
+static void zero(double *p, int64_t n) { for (int64_t i = 0; p && i < n; i++) p[i] = 0; }
+
+void cdr__experts_ref(const cdr_ref_args *a)
+{
+    const sizes z = sizes_of(a->attr, a->type, a->in);
+    double *u = a->out[0], *gu = a->out[1];
+    zero(u, z.T * z.L);
+    zero(gu, z.T * z.A * 2 * z.I);
+    for (int64_t e = 0; e < z.E; e++)
+        for (int64_t r = (int64_t)z.offs[e]; r < (int64_t)z.offs[e + 1]; r++) {
+            const int64_t q = (int64_t)z.perm[r], t = q / z.A;
+            for (int64_t i = 0; i < z.I; i++) {
+                double g, c;
+                gate_up(&z, e, t, i, &g, &c);
+                if (gu) gu[r * 2 * z.I + i] = g;
+                if (gu) gu[r * 2 * z.I + z.I + i] = c;
+                for (int64_t l = 0; l < z.L; l++) u[t * z.L + l] += z.p[q] * weight(&z, 2, e, l, i) * act(&z, g, c);
+            }
+        }
+}
+
+/* Adds what one inner element i of row r, of expert e, gives to each gradient. */
+static void add_gradients(const cdr_ref_args *a, const sizes *z, int64_t e, int64_t r, int64_t i)
+{
+    const double *du = a->in[CDR__EXB_DU], *gu = a->in[CDR__EXB_GU];
+    double *dx = a->out[CDR__EXB_DX], *dp = a->out[CDR__EXB_DP], *dw1 = a->out[CDR__EXB_DW1], *dw3 = a->out[CDR__EXB_DW3], *dw2 = a->out[CDR__EXB_DW2];
+    const int64_t q = (int64_t)z->perm[r], t = q / z->A, L = z->L, I = z->I;
+    double g, c, dg, dc, back = 0;
+    gate_up(z, e, t, i, &g, &c);
+    if (gu) g = gu[r * 2 * I + i];
+    if (gu) c = gu[r * 2 * I + I + i];
+    const double h = act(z, g, c);
+    act_grad(z, g, c, &dg, &dc);
+    for (int64_t l = 0; l < L; l++) back += weight(z, 2, e, l, i) * du[t * L + l];
+    dg *= z->p[q] * back;
+    dc *= z->p[q] * back;
+    if (dp) dp[q] += back * h;
+    for (int64_t l = 0; l < L; l++) {
+        if (dx) dx[t * L + l] += weight(z, 0, e, i, l) * dg + weight(z, 1, e, i, l) * dc;
+        if (dw1) dw1[(e * I + i) * L + l] += dg * z->x[t * L + l];
+        if (dw3) dw3[(e * I + i) * L + l] += dc * z->x[t * L + l];
+        if (dw2) dw2[(e * L + l) * I + i] += z->p[q] * du[t * L + l] * h;
+    }
+}
+
+void cdr__experts_bwd_ref(const cdr_ref_args *a)
+{
+    const sizes z = sizes_of(a->attr, a->type + CDR__EXB_X, a->in + CDR__EXB_X);
+    zero(a->out[CDR__EXB_DX], z.T * z.L);
+    zero(a->out[CDR__EXB_DP], z.T * z.A);
+    for (int i = CDR__EXB_DW1; i <= CDR__EXB_DW2; i++) zero(a->out[i], z.E * z.I * z.L);
+    for (int64_t e = 0; e < z.E; e++)
+        for (int64_t r = (int64_t)z.offs[e]; r < (int64_t)z.offs[e + 1]; r++)
+            for (int64_t i = 0; i < z.I; i++) add_gradients(a, &z, e, r, i);
+}

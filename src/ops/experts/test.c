@@ -1,0 +1,98 @@
+/* experts, test cases. Routes are drawn by `make`, sorted with plain loops (not by the operator dispatch). Tolerances: in F32 a few
+ * ulp of sums of some hundred terms; in BF16 the roundings of gate, up, each row and the sum. */
+#include "ops/experts/experts.h"
+
+typedef enum { SPREAD, ONE, DISTINCT } how;
+
+static void sort_pairs(double *perm, double *offs, double *pos, const int64_t *idx, int64_t R, int64_t E)
+{
+    int64_t row = 0;
+    for (int64_t q = 0; q < R; q++) pos[q] = perm[q] = -1;
+    for (int64_t e = 0; e <= E; e++) {
+        offs[e] = (double)row;
+        for (int64_t q = 0; q < R && e < E; q++)
+            if (idx[q] == e) {
+                perm[row] = (double)q;
+                pos[q] = (double)row++;
+            }
+    }
+}
+
+/* SPREAD: distinct experts of each token in ascending order, token 5 of each 9 idle. ONE: all on the last experts. DISTINCT: expert
+ * t A + slot for pair (t, slot), so that each has one row, others none. in, t: the forward's operands. */
+static void routes(double *const *in, const cdr_type *t, cdr_rng_key key, how h)
+{
+    const int64_t T = t[CDR__EX_X].n[0], A = t[CDR__EX_P].n[1], E = t[CDR__EX_W1].n[0];
+    int64_t idx[4096];
+    for (int64_t i = 0; i < T; i++) {
+        int64_t left = A, slot = 0;
+        for (int64_t e = 0; e < E; e++) {
+            const bool take = h == ONE ? e >= E - A : h == DISTINCT ? e / A == i
+                              : (int64_t)(cdr_rng_u64(key, (uint64_t)(i * E + e)) % (uint64_t)(E - e)) < left;
+            if (!take || left == 0) continue;
+            idx[i * A + slot++] = h == SPREAD && i % 9 == 5 ? -1 : e;
+            left--;
+        }
+        while (slot < A) idx[i * A + slot++] = -1;
+    }
+    sort_pairs(in[CDR__EX_PERM], in[CDR__EX_OFFS], in[CDR__EX_POS], idx, T * A, E);
+    if (!in[CDR__EX_TABLE]) return;
+    for (int64_t e = 0; e < E; e++)                        /* expert e's matrices lie where those of others would */
+        for (int64_t m = 0; m < 3; m++) {
+            const cdr_type *w = &t[CDR__EX_W1 + m];
+            in[CDR__EX_TABLE][e * 3 + m] = (double)((e * (m + 1) + 1) % E * cdr_dtype_bytes(w->dtype, w->n[1] * w->n[2]));
+        }
+}
+
+static void spread(double *const *in, const cdr_type *t, cdr_rng_key key) { routes(in, t, key, SPREAD); }
+static void one(double *const *in, const cdr_type *t, cdr_rng_key key) { routes(in, t, key, ONE); }
+static void distinct(double *const *in, const cdr_type *t, cdr_rng_key key) { routes(in, t, key, DISTINCT); }
+static void spread_bwd(double *const *in, const cdr_type *t, cdr_rng_key key) { routes(in + CDR__EXB_X, t + CDR__EXB_X, key, SPREAD); }
+static void one_bwd(double *const *in, const cdr_type *t, cdr_rng_key key) { routes(in + CDR__EXB_X, t + CDR__EXB_X, key, ONE); }
+static void distinct_bwd(double *const *in, const cdr_type *t, cdr_rng_key key) { routes(in + CDR__EXB_X, t + CDR__EXB_X, key, DISTINCT); }
+
+static const cdr_experts_attr k1 = { .top_k = 1 }, k2 = { .top_k = 2 }, k4 = { .top_k = 4 }, k4_7 = { .top_k = 4, .capacity = 7 },
+    k16 = { .top_k = 16, .situ = 1, .beta = 4, .linear_beta = 25 }, situ2 = { .top_k = 2, .situ = 1, .beta = 1, .linear_beta = 2 },
+    situ4_50 = { .top_k = 4, .situ = 1, .beta = 4, .linear_beta = 25, .capacity = 50 };
+
+#define M(dt, a, b) { .dtype = dt, .n_dim = 2, .n = { a, b } }
+#define V(dt, a) { .dtype = dt, .n_dim = 1, .n = { a } }
+#define C(dt, a, b, c) { .dtype = dt, .n_dim = 3, .n = { a, b, c } }
+#define OPERANDS(dx, dw, T, A, E, L, I) M(dx, T, L), M(CDR_F32, T, A), V(CDR_I32, (T) * (A)), V(CDR_I32, (E) + 1), M(CDR_I32, T, A), \
+    C(dw, E, I, L), C(dw, E, I, L), C(dw, E, L, I), M(CDR_I64, E, 3)
+#define FILLS { 'n', 1, 0 }, { 'u', 0.1, 1 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'f', 0, 0 }
+enum { NO_TABLE = 1 << CDR__EX_TABLE, NO_TABLE_BWD = 1 << (CDR__EXB_X + CDR__EX_TABLE), NO_GU_BWD = 1 << CDR__EXB_GU, NO_GU = 2,
+       ALL = 1 << CDR__EX_X | 1 << CDR__EX_P | 1 << CDR__EX_W1 | 1 << CDR__EX_W3 | 1 << CDR__EX_W2, NO_W = 1 << CDR__EX_X | 1 << CDR__EX_P };
+#define FWD(nm, at, dx, dw, T, A, E, L, I, mk, ab, sk, gr, tl) { .name = nm, .op = &cdr_op_experts, .attr = &at, .n_in = CDR__EX_N, \
+    .in = { OPERANDS(dx, dw, T, A, E, L, I) }, .fill = { FILLS }, .absent = ab, .skip_out = sk, .grad = gr, .tol = tl, .make = mk }
+#define BWD(nm, at, du, dx, dw, T, A, E, L, I, mk, ab, sk, tl) { .name = nm, .op = &cdr_op_experts_bwd, .attr = &at, .n_in = CDR__EXB_N, \
+    .in = { M(du, T, L), OPERANDS(dx, dw, T, A, E, L, I), M(dx, (T) * (A), 2 * (I)) }, .fill = { { 'n', 1, 0 }, FILLS, { 'n', 1, 0 } }, \
+    .absent = ab, .skip_out = sk, .tol = tl, .make = mk }
+
+const cdr_case cdr_cases_experts[] = {
+    FWD("T37 k4 E11 L24 I20 f32", k4, CDR_F32, CDR_F32, 37, 4, 11, 24, 20, spread, NO_TABLE, 0, ALL, 1e-6),
+    FWD("T37 k4 E11 L24 I20 f32, 7 rows at a time", k4_7, CDR_F32, CDR_F32, 37, 4, 11, 24, 20, spread, NO_TABLE, NO_GU, ALL, 1e-6),
+    FWD("T37 k4 E11 L24 I20 bf16, 7 rows at a time", k4_7, CDR_BF16, CDR_BF16, 37, 4, 11, 24, 20, spread, NO_TABLE, 0, 0, 4e-3),
+    FWD("T70 k2 E3 L64 I64 bf16", k2, CDR_BF16, CDR_BF16, 70, 2, 3, 64, 64, spread, NO_TABLE, 0, 0, 4e-3),
+    FWD("T29 k2 E5 L70 I33 x f32, w bf16, situ", situ2, CDR_F32, CDR_BF16, 29, 2, 5, 70, 33, spread, NO_TABLE, 0, ALL, 1e-6),
+    FWD("T29 k2 E5 L7 I9 table f32, situ", situ2, CDR_F32, CDR_F32, 29, 2, 5, 7, 9, spread, 0, 0, NO_W, 1e-6),
+    FWD("T29 k2 E5 L18 I9 table bf16", k2, CDR_BF16, CDR_BF16, 29, 2, 5, 18, 9, spread, 0, NO_GU, 0, 4e-3),
+    FWD("T300 k1 E2 L9 I5 f32, all on one", k1, CDR_F32, CDR_F32, 300, 1, 2, 9, 5, one, NO_TABLE, 0, ALL, 1e-6),
+    FWD("T6 k2 E20 L16 I16 f32, a row each", k2, CDR_F32, CDR_F32, 6, 2, 20, 16, 16, distinct, NO_TABLE, 0, ALL, 1e-6),
+    FWD("T11 k16 E40 L12 I8 f32, situ", k16, CDR_F32, CDR_F32, 11, 16, 40, 12, 8, spread, NO_TABLE, 0, ALL, 1e-6),
+    FWD("T1 k1 E1 L1 I1 f32", k1, CDR_F32, CDR_F32, 1, 1, 1, 1, 1, spread, NO_TABLE, 0, ALL, 1e-6),
+    BWD("T37 k4 E11 L24 I20 f32", k4, CDR_F32, CDR_F32, CDR_F32, 37, 4, 11, 24, 20, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 0, 2e-6),
+    BWD("T37 k4 E11 L24 I20 f32, gu kept, 7 rows at a time", k4_7, CDR_F32, CDR_F32, CDR_F32, 37, 4, 11, 24, 20, spread_bwd, NO_TABLE_BWD, 0, 2e-6),
+    BWD("T70 k2 E3 L64 I64 bf16, du f32", k2, CDR_F32, CDR_BF16, CDR_BF16, 70, 2, 3, 64, 64, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 0, 5e-3),
+    BWD("T140 k4 E8 L40 I120 bf16, situ, 50 rows at a time", situ4_50, CDR_BF16, CDR_BF16, CDR_BF16, 140, 4, 8, 40, 120, spread_bwd,
+        NO_TABLE_BWD | NO_GU_BWD, 0, 5e-3),
+    BWD("T29 k2 E5 L70 I33 x f32, w bf16, situ", situ2, CDR_F32, CDR_F32, CDR_BF16, 29, 2, 5, 70, 33, spread_bwd, NO_TABLE_BWD, 0, 2e-6),
+    BWD("T29 k2 E5 L7 I9 table f32", k2, CDR_F32, CDR_F32, CDR_F32, 29, 2, 5, 7, 9, spread_bwd, NO_GU_BWD, 0, 2e-6),
+    BWD("T600 k1 E2 L9 I5 f32, all on one", k1, CDR_F32, CDR_F32, CDR_F32, 600, 1, 2, 9, 5, one_bwd, NO_TABLE_BWD | NO_GU_BWD, 0, 2e-6),
+    BWD("T6 k2 E20 L16 I16 f32, a row each", k2, CDR_F32, CDR_F32, CDR_F32, 6, 2, 20, 16, 16, distinct_bwd, NO_TABLE_BWD | NO_GU_BWD, 0, 2e-6),
+    BWD("T11 k16 E40 L12 I8 f32, situ", k16, CDR_F32, CDR_F32, CDR_F32, 11, 16, 40, 12, 8, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 0, 2e-6),
+    BWD("T1 k1 E1 L1 I1 f32", k1, CDR_F32, CDR_F32, CDR_F32, 1, 1, 1, 1, 1, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 0, 2e-6),
+    BWD("T20 k2 E4 L100 I20 f32, dx and dp", k2, CDR_F32, CDR_F32, CDR_F32, 20, 2, 4, 100, 20, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 28, 2e-6),
+    BWD("T20 k2 E4 L100 I20 f32, dw2 only", k2, CDR_F32, CDR_F32, CDR_F32, 20, 2, 4, 100, 20, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 15, 2e-6),
+    { .name = NULL }
+};

@@ -1,0 +1,189 @@
+/* tiles.c: tiles of routed rows, products with packed weights, sums of a token's rows; kernel.h says what each is for.
+ * The micro-kernels are those of the matrix product (ops/linear/gemm_isa.h). */
+#include "ops/experts/kernel.h"
+
+static int64_t round_up(int64_t x, int64_t to) { return cdr_ceil_div(x, to) * to; }
+
+experts cdr__experts_open(const cdr__experts_isa *isa, const void *attr, const cdr_type *t, void *const *ptr, int n_threads)
+{
+    const cdr_experts_attr *at = attr;
+    experts x = { .isa = isa, .at = at, .situ = { at->beta, at->linear_beta }, .t = t, .ptr = ptr, .n_threads = n_threads,
+                  .T = t[CDR__EX_X].n[0], .L = t[CDR__EX_X].n[1], .I = t[CDR__EX_W1].n[1], .E = t[CDR__EX_W1].n[0], .A = at->top_k };
+    x.R = x.T * x.A;
+    x.cap = at->capacity > 0 ? CDR_MIN(at->capacity, x.R) : x.R;
+    x.row_L = round_up(x.L, isa->gemm->nr);
+    x.ld_L = x.row_L + 16;
+    x.ld_I = round_up(x.I, isa->gemm->nr) + 16;
+    return x;
+}
+
+/* ---- weights -------------------------------------------------------------------------------------------------------- */
+panels cdr__experts_panels(const experts *x, int matrix, bool transposed, bump *b)
+{
+    const bool k_is_L = (matrix == 2) != transposed;       /* w1, w3 are [I][L], w2 is [L][I] */
+    const int64_t nr = x->isa->gemm->nr;
+    panels w = { .matrix = matrix, .transposed = transposed, .k = k_is_L ? x->L : x->I, .n = k_is_L ? x->I : x->L, .expert = -1 };
+    w.cols = CDR_MIN(round_up(w.n, nr), CDR_MAX(panel_units / w.k / nr, 1) * nr);
+    w.b = bump_take(b, (size_t)(w.cols * w.k) * 4);
+    return w;
+}
+
+/* First byte of expert e's matrix m */
+static const char *matrix_at(const experts *x, int m, int64_t e)
+{
+    const cdr_type *w = &x->t[CDR__EX_W1 + m], *table = &x->t[CDR__EX_TABLE];
+    const int64_t stride = cdr_dtype_bytes(w->dtype, w->n[1] * cdr_type_pitch(w));
+    const int64_t at = x->ptr[CDR__EX_TABLE] ? ((const int64_t *)x->ptr[CDR__EX_TABLE])[e * cdr_type_pitch(table) + m] : e * stride;
+    return (const char *)x->ptr[CDR__EX_W1 + m] + at;
+}
+
+static void pack(const experts *x, panels *w, int64_t e, int64_t j, int64_t cols)
+{
+    const cdr_type *t = &x->t[CDR__EX_W1 + w->matrix];
+    const int64_t pitch = cdr_type_pitch(t);
+    const char *src = matrix_at(x, w->matrix, e) + cdr_dtype_bytes(t->dtype, w->transposed ? j * pitch : j);
+    x->isa->gemm->pack_b[t->dtype][w->transposed](&(cdr__pack){ .src = src, .pitch = pitch, .n_i = cols, .n_p = w->k, .dst = w->b,
+                                                                .ld = x->isa->gemm->nr * w->k });
+    w->expert = cols == w->n ? e : -1;           /* a part of the columns is packed again for every tile */
+}
+
+void cdr__experts_mul(const experts *x, panels *w, int64_t e, cdr__product p)
+{
+    p.k = w->k;
+    p.b = w->b;
+    p.a_col = 1;
+    p.a_group = x->isa->gemm->mr * p.a_row;
+    p.padded = true;
+    float *c = p.c;
+    for (int64_t j = 0; j < w->n; j += w->cols) {
+        p.n = CDR_MIN(w->n - j, w->cols);
+        p.c = c + j;
+        if (w->expert != e) pack(x, w, e, j, p.n);
+        cdr__experts_product(x->isa->gemm, &p);
+    }
+}
+
+/* Part of a panel: through a tile of its own, into C without what lies beyond its columns. */
+static void edge_tile(const cdr__gemm_isa *isa, cdr__tile t, float *c, int64_t ldc, int64_t cols)
+{
+    _Alignas(64) float edge[6 * 64];
+    for (int r = 0; r < t.rows && !t.first; r++) {
+        for (int64_t j = 0; j < isa->nr; j++) edge[r * isa->nr + j] = j < cols ? c[r * ldc + j] : 0.0f;
+    }
+    t.c = edge;
+    t.ldc = isa->nr;
+    isa->kernel(&t);
+    for (int r = 0; r < t.rows; r++) memcpy(c + r * ldc, edge + r * isa->nr, (size_t)cols * sizeof(float));
+}
+
+void cdr__experts_product(const cdr__gemm_isa *isa, const cdr__product *p)
+{
+    cdr__tile t = { .a_row = p->a_row, .a_col = p->a_col, .k = p->k, .first = p->first, .ldc = p->ldc };
+    assert(isa->pair == 1 && isa->mr <= 6 && isa->nr <= 64);
+    for (int64_t j = 0; j < p->n; j += isa->nr) {
+        t.b = p->b + j * p->k;
+        for (int64_t i = 0; i < p->m; i += isa->mr) {
+            t.rows = (int)CDR_MIN(p->m - i, isa->mr);
+            t.a = (const uint32_t *)(const void *)(p->a + i / isa->mr * p->a_group);
+            t.c = p->c + i * p->ldc + j;
+            t.ahead = (const char *)(i + isa->mr < p->m ? t.b : t.b + isa->nr * p->k);
+            if (p->padded || p->n - j >= isa->nr) isa->kernel(&t);
+            else edge_tile(isa, t, t.c, p->ldc, p->n - j);
+        }
+    }
+}
+
+/* ---- tiles ---------------------------------------------------------------------------------------------------------- */
+int64_t cdr__experts_max_tiles(const experts *x, int64_t rows) { return rows / TILE + CDR_MIN(x->E, rows) + 1; }
+
+/* An expert's rows are cut evenly, in multiples of 12. */
+int64_t cdr__experts_tiles(const experts *x, int64_t r0, int64_t r1, tile *list)
+{
+    int64_t n = 0;
+    for (int64_t e = 0; e < x->E; e++) {
+        const int64_t first = CDR_MAX(row_offset(x, e), r0), end = CDR_MIN(row_offset(x, e + 1), r1);
+        assert(row_offset(x, e) <= row_offset(x, e + 1));
+        if (first >= end) continue;
+        const int64_t rows = round_up(cdr_ceil_div(end - first, cdr_ceil_div(end - first, TILE)), 12);
+        for (int64_t r = first; r < end; r += rows) list[n++] = (tile){ e, r, CDR_MIN(r + rows, end) };
+    }
+    return n;
+}
+
+void cdr__experts_share(const tile *list, int64_t n, int me, int n_threads, int64_t *first, int64_t *last)
+{
+    enum { FIXED = 12 };                 /* of a tile, in rows: about what packing costs */
+    int64_t total = 0, sum = 0;
+    for (int64_t i = 0; i < n; i++) total += list[i].end - list[i].first + FIXED;
+    *first = *last = n;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t rows = list[i].end - list[i].first + FIXED;
+        const int64_t owner = (2 * sum + rows) * n_threads / (2 * total);        /* where its middle lies */
+        if (owner >= me && *first == n) *first = i;
+        if (owner > me) {
+            *last = i;
+            break;
+        }
+        sum += rows;
+    }
+}
+
+void cdr__experts_round_gu(const experts *x, void *gu, const cdr_type *t, int64_t r, float *gate_I, float *up_I)
+{
+    const int dtype = x->t[CDR__EX_X].dtype;
+    const int64_t I = x->I;
+    if (gu) {
+        char *row = cdr_row(gu, t, r);
+        cdr_from_f32(dtype, gate_I, row, I);
+        cdr_from_f32(dtype, up_I, row + cdr_dtype_bytes(dtype, I), I);
+    }
+    if (dtype == CDR_F32) return;        /* nothing to round */
+    uint16_t half[256];
+    for (int64_t i = 0; i < I; i += 256) {
+        const int64_t n = CDR_MIN(I - i, 256);
+        cdr_from_f32(dtype, gate_I + i, half, n);
+        cdr_to_f32(dtype, half, gate_I + i, n);
+        cdr_from_f32(dtype, up_I + i, half, n);
+        cdr_to_f32(dtype, half, up_I + i, n);
+    }
+}
+
+/* ---- sums of a token's rows ------------------------------------------------------------------------------------------ */
+/* Rows of token t, ascending, which is the order of experts; slots are so already unless the routes were not sorted. */
+static int64_t rows_of(const experts *x, int64_t t, int64_t row[64])
+{
+    const int32_t *pos = (const int32_t *)x->ptr[CDR__EX_POS] + t * cdr_type_pitch(&x->t[CDR__EX_POS]);
+    int64_t n = 0;
+    for (int64_t s = 0; s < x->A; s++) {
+        if (pos[s] < 0) continue;
+        int64_t i = n++;
+        for (; i > 0 && row[i - 1] > pos[s]; i--) row[i] = row[i - 1];
+        row[i] = pos[s];
+    }
+    return n;
+}
+
+static void combine_token(const experts *x, const combine *c, int64_t t, float *sum_L, float *row_L)
+{
+    int64_t row[64];
+    const int64_t n = rows_of(x, t, row), L = x->L;
+    float *acc = c->first && c->last ? sum_L : c->acc + t * L;
+    if (c->first) memset(acc, 0, (size_t)L * sizeof(float));
+    for (int64_t i = 0; i < n; i++) {
+        if (row[i] < c->r0 || row[i] >= c->r1) continue;
+        cdr_row_load(c->rows, &c->row_t, row[i] - c->r0, row_L);
+        for (int64_t l = 0; l < L; l++) acc[l] += row_L[l];
+    }
+    if (!c->last) return;
+    if (c->add) cdr_row_add(acc, c->out, c->out_t, t, row_L);
+    else cdr_row_store(acc, c->out, c->out_t, t);
+}
+
+void cdr__experts_combine(const experts *x, const combine *c)
+{
+#pragma omp for schedule(static)
+    for (int64_t t = 0; t < x->T; t++) {
+        float *sum_L = c->scratch + omp_get_thread_num() * c->per_thread;
+        combine_token(x, c, t, sum_L, sum_L + x->L);
+    }
+}
