@@ -137,9 +137,9 @@ static void rows_bwd(double *const *in, const cdr_type *t, cdr_rng_key key)
     (void)key;
     for (int64_t i = 0; i < t[4].n[0]; i++) in[4][i] = 0, in[5][i] = (double)i;
 }
-#define ATT(nm, T, at, H, dk, kv, ext, v) { .name = nm, .op = &cdr_op_attention, .attr = &(at), .n_in = 5, .make = rows_fwd, \
+#define ATT(nm, T, at, H, dk, kv, ext, v) { .name = nm, .op = &cdr_op_attention, .attr = &(at), .n_in = 6, .absent = 32, .make = rows_fwd, \
     .in = { M(CDR_BF16, T, (H) * (dk)), M(CDR_BF16, T, (H) * (kv)), M(CDR_BF16, T, ext), V(CDR_I32, T), V(CDR_I32, T) }, .fill = { N1, N1, N1, IX, IX } }
-#define ATB(nm, T, at, H, dk, kv, ext, v) { .name = nm, .op = &cdr_op_attention_bwd, .attr = &(at), .n_in = 8, .make = rows_bwd, \
+#define ATB(nm, T, at, H, dk, kv, ext, v) { .name = nm, .op = &cdr_op_attention_bwd, .attr = &(at), .n_in = 9, .absent = 256, .make = rows_bwd, \
     .in = { M(CDR_BF16, T, (H) * (v)), M(CDR_BF16, T, (H) * (dk)), M(CDR_BF16, T, (H) * (kv)), M(CDR_BF16, T, ext), V(CDR_I32, T), V(CDR_I32, T), \
             M(CDR_F32, T, (H) * (v)), M(CDR_F32, T, H) }, .fill = { N1, N1, N1, N1, IX, IX, N1, { 'c', 12, 0 } } }
 #define LOSS(nm, T, W, D, at) { .name = nm, .op = &cdr_op_loss, .attr = &(at), .n_in = 3, \

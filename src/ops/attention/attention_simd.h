@@ -10,6 +10,7 @@
  * rescaled: tiles of 64 keys are counted from start_t, hence from the document. Row sums (of p, of do o) are sixteen partial
  * sums merged as a tree. In O and dQ a row takes exactly the keys start_t .. pos_t: a later key never enters, not even with
  * p = 0, so an infinite or NaN later key changes nothing. (dV and dK take up to MR - 1 earlier rows with p = 0.)
+ * With a sel, what is not selected gets p = 0 in the same chains; groups of MR rows that select nothing of a tile skip it.
  * Softmax in base 2: q is scaled by scale * log2(e), p = 2^(s - m).
  * Precision: F32; v_exp2 is within 8.1e-08.
  *
@@ -124,14 +125,15 @@ typedef struct {
     int64_t H, nope, ext, v, dk, dk_up, v_up;      /* _up: rounded up to NB, the pitch of rows in scratch; the rest is 0 */
     cdr__att_mat q, kv, kr;
     const int32_t *start, *pos;
+    cdr__att_sel sel;
 } frame;
 
-static frame frame_of(const cdr_args *a, int first)      /* first: operand q */
+static frame frame_of(const cdr_args *a, int first, int sel)      /* operands q and sel */
 {
     const cdr_attention_attr *at = a->attr;
     int64_t dk = (int64_t)at->nope + at->ext;
     frame f = { at, at->heads, at->nope, at->ext, at->v, dk, up(dk, NB), up(at->v, NB), cdr__att_operand(a, first),
-                cdr__att_operand(a, first + 1), cdr__att_operand(a, first + 2), a->ptr[first + 3], a->ptr[first + 4] };
+                cdr__att_operand(a, first + 1), cdr__att_operand(a, first + 2), a->ptr[first + 3], a->ptr[first + 4], cdr__att_mask(a, sel) };
     return f;
 }
 /* Eight numbers at a time, by dtype: the table's conversions (tensor.h) are compiled for any x86 and cost 15 % here. */
@@ -213,18 +215,26 @@ static inline float row_exp(float *s, int64_t n, float m)
     return v_hsum16(sum);
 }
 
-/* MR rows (n of them real) from row i on, against a tile of keys; seen[r]: how many of them row r takes, ascending */
-static void fwd_tile(const frame *f, const fwd_work *w, int64_t i, int64_t n, const int64_t *seen)
+/* x[0..n) = rest where the bit is not set */
+static inline void mask_row(float *x, int64_t n, uint64_t bits, float rest)
+{
+    for (int64_t j = 0; j < n; j += V_LANES) v_store(x + j, v_pick((uint32_t)(bits >> j), v_load(x + j), v_set(rest)));
+}
+
+/* MR rows (n of them real) from row i on, against a tile of keys; seen[r]: how many of them row r may see, ascending;
+ * bits[r]: which of those it takes */
+static void fwd_tile(const frame *f, const fwd_work *w, int64_t i, int64_t n, const int64_t *seen, const uint64_t *bits)
 {
     float *s = w->s, *o = w->o + i * f->v_up, *m = w->m + i, *l = w->l + i, new_m[16] = { 0 }, c[16] = { 0 };
     for (int64_t j = 0; j < seen[n - 1]; j += NB) tile_new(f->dk, w->q + i * f->dk_up, f->dk_up, w->kt + j * f->dk, NB, s + j, KEYS);
     for (int64_t r = 0; r < n; r++) {
-        new_m[r] = seen[r] > 0 ? row_max(s + r * KEYS, seen[r], m[r]) : m[r];
-        c[r] = seen[r] > 0 ? m[r] - new_m[r] : 0.0f;
+        if (f->sel.p) mask_row(s + r * KEYS, seen[r], bits[r], bits[r] ? -INFINITY : 0.0f);       /* none taken: p = 0 */
+        new_m[r] = bits[r] ? row_max(s + r * KEYS, seen[r], m[r]) : m[r];
+        c[r] = bits[r] ? m[r] - new_m[r] : 0.0f;
     }
     for (int j = 0; j < 16; j += V_LANES) v_store(c + j, v_exp2(v_load(c + j)));
     for (int64_t r = 0; r < n; r++) {
-        if (seen[r] <= 0) continue;
+        if (!bits[r]) continue;
         float sum = row_exp(s + r * KEYS, seen[r], new_m[r]);
         l[r] = l[r] * c[r] + sum;
         m[r] = new_m[r];
@@ -267,8 +277,13 @@ static void fwd_run(const cdr_args *a, const frame *f, const fwd_work *w, int64_
         load_rows(&f->kv, s0, n_keys, h * (f->nope + f->v) + f->nope, f->v, w->v, f->v_up);
         for (int64_t i = 0; i < n; i += MR) {
             int64_t seen[MR], n_real = CDR_MIN(n - i, (int64_t)MR);
-            for (int64_t r = 0; r < n_real; r++) seen[r] = clamp_keys(f->pos[a0 + i + r] + 1 - s0, n_keys);
-            if (seen[n_real - 1] > 0) fwd_tile(f, w, i, n_real, seen);
+            uint64_t bits[MR], any = 0;
+            for (int64_t r = 0; r < n_real; r++) {
+                seen[r] = clamp_keys(f->pos[a0 + i + r] + 1 - s0, n_keys);
+                bits[r] = cdr__att_bits(&f->sel, cdr__att_mask_row(&f->sel, a0 + i + r), s0, seen[r]);
+                any |= bits[r];
+            }
+            if (any) fwd_tile(f, w, i, n_real, seen, bits);
         }
     }
     fwd_out(a, f, w, h, a0, n);
@@ -276,7 +291,7 @@ static void fwd_run(const cdr_args *a, const frame *f, const fwd_work *w, int64_
 
 static cdr_status fwd(const cdr_args *a)
 {
-    const frame f = frame_of(a, CDR__ATT_Q);
+    const frame f = frame_of(a, CDR__ATT_Q, CDR__ATT_SEL);
     int64_t T = a->type[CDR__ATT_Q].n[0], n_blocks = cdr_ceil_div(T, ROWS);
     size_t bytes = fwd_bytes(a->attr);
     assert(f.nope % 8 == 0 && f.ext % 8 == 0 && f.v % 8 == 0);
@@ -333,14 +348,19 @@ static void bwd_stats(const cdr_args *a, const frame *f, const bwd_work *w, int6
     }
 }
 
-/* p and ds of one row: n keys, then zeros up to the tile's last key */
-static inline void bwd_row(float *s, float *dp, int64_t n, int64_t n_keys, float lse, float delta)
+/* p and ds of one row: n keys, then zeros up to the tile's last key; zeros where bits (of 128 keys; NULL: all) are not set */
+static inline void bwd_row(float *s, float *dp, int64_t n, int64_t n_keys, const uint64_t *bits, float lse, float delta)
 {
     vf l = v_set(lse), d = v_set(delta), zero = v_set(0.0f);
     for (int64_t j = 0; j < n_keys; j += V_LANES) {
         if (j < n) {
-            vf p = v_first(v_exp2(v_sub(v_load(s + j), l)), n - j, zero);
-            v_store(dp + j, v_first(v_mul(p, v_sub(v_load(dp + j), d)), n - j, zero));
+            vf p = v_first(v_exp2(v_sub(v_load(s + j), l)), n - j, zero), x = v_first(v_mul(p, v_sub(v_load(dp + j), d)), n - j, zero);
+            if (bits) {
+                uint32_t take = (uint32_t)(bits[j / 64] >> (j % 64));
+                p = v_pick(take, p, zero);
+                x = v_pick(take, x, zero);
+            }
+            v_store(dp + j, x);
             v_store(s + j, p);
         } else {
             v_store(s + j, zero);
@@ -355,12 +375,25 @@ static void bwd_scores(const frame *f, const bwd_work *w, int64_t a0, int64_t t,
     for (int64_t i = 0; i < n; i += MR) {
         float *p = w->p + i * BKEYS_UP, *ds = w->ds + i * BKEYS_UP, *dq = w->dq + (t + i - a0) * f->dk_up;
         int64_t n_real = CDR_MIN(n - i, (int64_t)MR), least = CDR_MIN(n_keys, t + i + 1 - s0), most = CDR_MIN(n_keys, t + i + n_real - s0);
+        uint64_t bits[MR][BKEYS / 64], any = f->sel.p == NULL;
+        for (int64_t r = 0; f->sel.p && r < n_real; r++)
+            for (int64_t j = 0; j < BKEYS / 64; j++) {
+                bits[r][j] = cdr__att_bits(&f->sel, cdr__att_mask_row(&f->sel, t + i + r), s0 + 64 * j, clamp_keys(CDR_MIN(n_keys, least + r) - 64 * j, 64));
+                any |= bits[r][j];
+            }
+        if (!any) {
+            for (int64_t r = 0; r < n_real; r++) {
+                memset(p + r * BKEYS_UP, 0, sizeof(float) * (size_t)up(n_keys, V_LANES));
+                memset(ds + r * BKEYS_UP, 0, sizeof(float) * (size_t)up(n_keys, V_LANES));
+            }
+            continue;
+        }
         for (int64_t j = 0; j < most; j += NB) {
             tile_new(f->dk, w->q + i * f->dk_up, f->dk_up, w->kt + j * f->dk, NB, p + j, BKEYS_UP);
             tile_new(f->v, w->dout + i * f->v_up, f->v_up, w->vt + j * f->v, NB, ds + j, BKEYS_UP);
         }
         for (int64_t r = 0; r < n_real; r++)
-            bwd_row(p + r * BKEYS_UP, ds + r * BKEYS_UP, CDR_MIN(n_keys, least + r), n_keys, w->lse[t + i + r - a0], w->delta[t + i + r - a0]);
+            bwd_row(p + r * BKEYS_UP, ds + r * BKEYS_UP, CDR_MIN(n_keys, least + r), n_keys, f->sel.p ? bits[r] : NULL, w->lse[t + i + r - a0], w->delta[t + i + r - a0]);
         for (int64_t j = 0; j < f->dk_up; j += NB) tile_add(least, ds, BKEYS_UP, w->k + j, f->dk_up, dq + j, f->dk_up);
         for (int64_t r = 1; r < n_real; r++)
             for (int64_t k = least; k < CDR_MIN(n_keys, least + r); k++) axpy(ds[r * BKEYS_UP + k], w->k + k * f->dk_up, dq + r * f->dk_up, f->dk_up);
@@ -439,7 +472,7 @@ static size_t bwd_work_bytes(const cdr_attention_attr *a, const cdr_type *t, int
 
 static cdr_status bwd(const cdr_args *a)
 {
-    const frame f = frame_of(a, CDR__ATB_Q);
+    const frame f = frame_of(a, CDR__ATB_Q, CDR__ATB_SEL);
     int64_t T = a->type[CDR__ATB_Q].n[0];
     scratch shared = { a->work, 0 };
     int32_t *doc = (int32_t *)(void *)take(&shared, T + 1);

@@ -7,6 +7,7 @@
  * in the pack, what else is there, how rows are blocked, or the number of threads.
  * Backward, per document and head, key tiles outside, query rows inside: dv, dk are chains over ascending t, dq a chain
  * over ascending s; dkr adds the heads' parts in ascending h at the end.
+ * With a sel, a tile's scores are packed to the selected ones and the chains go over those: what is not selected never enters.
  * Precision: F32; exp and log of libm.
  */
 #include "ops/attention/attention.h"
@@ -28,14 +29,23 @@ typedef struct {
     int64_t H, nope, ext, v, dk;
     cdr__att_mat q, kv, kr;
     const int32_t *start, *pos;
+    cdr__att_sel sel;
 } frame;
 
-static frame frame_of(const cdr_args *a, int first)      /* first: operand q */
+static frame frame_of(const cdr_args *a, int first, int sel)      /* operands q and sel */
 {
     const cdr_attention_attr *at = a->attr;
     frame f = { at, at->heads, at->nope, at->ext, at->v, (int64_t)at->nope + at->ext, cdr__att_operand(a, first),
-                cdr__att_operand(a, first + 1), cdr__att_operand(a, first + 2), a->ptr[first + 3], a->ptr[first + 4] };
+                cdr__att_operand(a, first + 1), cdr__att_operand(a, first + 2), a->ptr[first + 3], a->ptr[first + 4], cdr__att_mask(a, sel) };
     return f;
+}
+/* Indices below n of a tile at s0 that row t selects, ascending; returns their number. */
+static int64_t selected(const frame *f, int64_t t, int64_t s0, int64_t n, int32_t *index)
+{
+    uint64_t bits = cdr__att_bits(&f->sel, cdr__att_mask_row(&f->sel, t), s0, n);
+    int64_t k = 0;
+    for (; bits; bits &= bits - 1) index[k++] = (int32_t)__builtin_ctzll(bits);
+    return k;
 }
 
 /* keys [s0, s0 + n) of head h: k_KEYS_DK, and kt, its transpose [dk][KEYS] */
@@ -76,13 +86,17 @@ size_t cdr__attention_fwd_base_work(const void *attr, int n_in, int n_out, const
     return (size_t)n_threads * fwd_work_bytes((int64_t)a->nope + a->ext, a->v);
 }
 
-/* one row against one tile of n visible keys */
-static void fwd_row(const frame *f, fwd_work *w, int64_t i, int64_t n)
+/* row t, the i-th of its block, against the n visible keys of the tile at s0 */
+static void fwd_row(const frame *f, fwd_work *w, int64_t t, int64_t i, int64_t s0, int64_t n)
 {
     float *o = w->o + i * f->v, *s = w->s, m = w->m[i];
+    int32_t index[KEYS];
+    int64_t n_sel = selected(f, t, s0, n, index);
+    if (n_sel == 0) return;
     row_times(w->q + i * f->dk, w->kt, f->dk, n, s);
+    n = n_sel;
     for (int64_t j = 0; j < n; j++) {
-        s[j] *= f->at->scale;
+        s[j] = s[index[j]] * f->at->scale;
         m = !(s[j] <= m) ? s[j] : m;      /* a NaN becomes the maximum, and so reaches o */
     }
     float c = expf(w->m[i] - m), sum = 0;
@@ -93,7 +107,7 @@ static void fwd_row(const frame *f, fwd_work *w, int64_t i, int64_t n)
     w->l[i] = w->l[i] * c + sum;
     w->m[i] = m;
     for (int64_t j = 0; j < f->v; j++) o[j] *= c;
-    for (int64_t j = 0; j < n; j++) axpy(s[j], w->v + j * f->v, o, f->v);
+    for (int64_t j = 0; j < n; j++) axpy(s[j], w->v + index[j] * f->v, o, f->v);
 }
 
 static void fwd_out(const cdr_args *a, const frame *f, fwd_work *w, int64_t h, int64_t t, int64_t i)
@@ -123,7 +137,7 @@ static void fwd_run(const cdr_args *a, const frame *f, fwd_work *w, int64_t h, i
         for (int64_t s = 0; s < n; s++) cdr__att_load(&f->kv, s0 + s, h * (f->nope + f->v) + f->nope, f->v, w->v + s * f->v);
         for (int64_t i = 0; i < b0 - a0; i++) {
             int64_t seen = CDR_MIN(n, f->pos[a0 + i] + 1 - s0);
-            if (seen > 0) fwd_row(f, w, i, seen);
+            if (seen > 0) fwd_row(f, w, a0 + i, i, s0, seen);
         }
     }
     for (int64_t i = 0; i < b0 - a0; i++) fwd_out(a, f, w, h, a0 + i, i);
@@ -131,7 +145,7 @@ static void fwd_run(const cdr_args *a, const frame *f, fwd_work *w, int64_t h, i
 
 cdr_status cdr__attention_fwd_base(const cdr_args *a)
 {
-    const frame f = frame_of(a, CDR__ATT_Q);
+    const frame f = frame_of(a, CDR__ATT_Q, CDR__ATT_SEL);
     int64_t T = a->type[CDR__ATT_Q].n[0], S = a->type[CDR__ATT_KV].n[0], n_blocks = cdr_ceil_div(T, BLOCK);
     size_t bytes = fwd_work_bytes(f.dk, f.v);
     (void)S;
@@ -207,20 +221,24 @@ size_t cdr__attention_bwd_base_work(const void *attr, int n_in, int n_out, const
     return floats((size_t)T + 1) + floats((size_t)parts) + (size_t)n_threads * bwd_work_bytes((int64_t)a->nope + a->ext, a->v, T);
 }
 
-/* One query row against one tile of n visible keys: (3)-(5); scale of dq and dk is applied by the caller. */
-static void bwd_row(const frame *f, bwd_work *w, float lse, float delta, float *dq, int64_t n)
+/* Query row t against the n visible keys of the tile at s0: (3)-(5); scale of dq and dk is applied by the caller. */
+static void bwd_row(const frame *f, bwd_work *w, int64_t t, float lse, float delta, float *dq, int64_t s0, int64_t n)
 {
+    int32_t index[KEYS];
+    int64_t n_sel = selected(f, t, s0, n, index);
+    if (n_sel == 0) return;
     row_times(w->q, w->kt, f->dk, n, w->s);
     row_times(w->dout, w->vt, f->v, n, w->dp);
-    for (int64_t j = 0; j < n; j++) {
-        float p = expf(w->s[j] * f->at->scale - lse);
+    for (int64_t j = 0; j < n_sel; j++) {
+        float p = expf(w->s[index[j]] * f->at->scale - lse);
         w->s[j] = p;
-        w->dp[j] = p * (w->dp[j] - delta);
+        w->dp[j] = p * (w->dp[index[j]] - delta);
     }
-    for (int64_t j = 0; j < n; j++) {
-        axpy(w->s[j], w->dout, w->dv + j * f->v, f->v);
-        axpy(w->dp[j], w->q, w->dk + j * f->dk, f->dk);
-        axpy(w->dp[j], w->k + j * f->dk, dq, f->dk);
+    for (int64_t j = 0; j < n_sel; j++) {
+        int64_t k = index[j];
+        axpy(w->s[j], w->dout, w->dv + k * f->v, f->v);
+        axpy(w->dp[j], w->q, w->dk + k * f->dk, f->dk);
+        axpy(w->dp[j], w->k + k * f->dk, dq, f->dk);
     }
 }
 
@@ -263,7 +281,7 @@ static void bwd_doc(const cdr_args *a, const frame *f, bwd_work *w, int64_t h, i
             cdr__att_load(&o, t, h * f->v, f->v, w->v);
             cdr__att_load(&lse, t, h, 1, &stat);
             for (int64_t i = 0; i < f->v; i++) delta += w->dout[i] * w->v[i];
-            bwd_row(f, w, stat, delta, w->dq + (t - a0) * f->dk, CDR_MIN(n, t + 1 - s0));
+            bwd_row(f, w, t, stat, delta, w->dq + (t - a0) * f->dk, s0, CDR_MIN(n, t + 1 - s0));
         }
         bwd_keys_out(a, f, w, h, s0, n, dkr_part);
     }
@@ -276,7 +294,7 @@ static void bwd_doc(const cdr_args *a, const frame *f, bwd_work *w, int64_t h, i
 
 cdr_status cdr__attention_bwd_base(const cdr_args *a)
 {
-    const frame f = frame_of(a, CDR__ATB_Q);
+    const frame f = frame_of(a, CDR__ATB_Q, CDR__ATB_SEL);
     int64_t T = a->type[CDR__ATB_Q].n[0];
     char *at = a->work;
     int32_t *doc = (int32_t *)(void *)take(&at, T + 1);

@@ -29,6 +29,13 @@ static inline vf v_first(vf x, int64_t n, vf rest)
     __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_blendv_ps(rest, x, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)(n > 0 ? n : 0)), lane)));
 }
+/* yes in the lanes of the set bits, else no */
+static inline vf v_pick(uint32_t bits, vf yes, vf no)
+{
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)(bits & 255u)), lane), lane);
+    return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(set));
+}
 static inline float v_hmax(vf x)
 {
     __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));

@@ -28,6 +28,8 @@ static inline vf v_first(vf x, int64_t n, vf rest)
     if (n >= V_LANES) return x;
     return _mm512_mask_mov_ps(rest, (__mmask16)((1u << (n > 0 ? n : 0)) - 1u), x);
 }
+/* yes in the lanes of the set bits, else no */
+static inline vf v_pick(uint32_t bits, vf yes, vf no) { return _mm512_mask_mov_ps(no, (__mmask16)bits, yes); }
 static inline float v_hmax(vf x) { return _mm512_reduce_max_ps(x); }
 /* sum of sixteen lanes as a tree: 8, 4, 2, 1 apart */
 static inline float v_hsum16(const vf x[1])

@@ -4,6 +4,9 @@
 static const char *reject(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     const cdr_attention_attr *a = attr;
+    if (a->core == CDR_ATT_GATHERED) return "it goes over all keys; the core is gathered";
+    if (a->o_f32) return "it keeps an F32 o beside o, not in its place";
+    if (!cdr_absent(&t[n_in - 1])) return "it takes no selection of keys";
     if (a->nope + a->ext > CDR_ATT_KEY_MAX) return "a key is wider than 192: its tiles do not fit shared memory";
     if (a->v > CDR_ATT_VALUE_MAX) return "a value is wider than 128: its tiles do not fit shared memory";
     return cdr_cuda_reject_rows(attr, n_in, n_out, t);

@@ -1,5 +1,5 @@
 /* attention: per head h, with q_th = [nope | ext] and k_sh = [kv's key part of head h | kr_s]:
- *   s_ts = scale q_th . k_sh,  s = start_t .. pos_t                                                              (1)
+ *   s_ts = scale q_th . k_sh,  s in Omega_t = { start_t <= s <= pos_t, and bit s of sel_t where there is a sel }  (1)
  *   lse_th = log sum_s exp(s_ts),  p_ts = exp(s_ts - lse_th),  o_th = sum_s p_ts v_sh                            (2)
  * backward, with delta_th = do_th . o_th (o in F32):
  *   dv_sh = sum_t p_ts do_th                                                                                     (3)
@@ -9,6 +9,7 @@
  * here and checked by finite differences.
  * Precision: scores, statistics and sums in F32; p and ds are never rounded. delta from a BF16 o costs 7e-4 to 1.2e-2 in
  * dq and dk (spec/numerics.md, 4.7), so o32 is kept beside o; where o is F32 it is its own o32.
+ * sel carries no gradient. The mask must be the one that the forward had: it is an operand, never made again.
  */
 #include "ops/attention/attention.h"
 
@@ -17,6 +18,7 @@ static cdr_status dims(const cdr_attention_attr *a, cdr_err *e)
     if (a->heads < 1 || a->nope < 0 || a->ext < 0 || a->nope + a->ext < 1 || a->v < 1)
         CDR_FAIL(e, CDR_EINVAL, "attention: %d heads with key parts %d + %d and value width %d; each must be positive (one key part may be 0)",
                  a->heads, a->nope, a->ext, a->v);
+    if (a->core != CDR_ATT_DENSE && a->core != CDR_ATT_GATHERED) CDR_FAIL(e, CDR_EINVAL, "attention: there is no core %d", a->core);
     if (!(a->scale > 0.0f)) CDR_FAIL(e, CDR_EINVAL, "attention: scale %g is not positive", (double)a->scale);
     return CDR_OK;
 }
@@ -42,6 +44,18 @@ static cdr_status index_of(const char *what, const cdr_type *t, int64_t T, cdr_e
     return CDR_OK;
 }
 
+/* bits of S keys for each of T rows, or absent */
+static cdr_status mask_of(const cdr_type *t, int64_t T, int64_t S, cdr_err *e)
+{
+    char s[64];
+    if (cdr_absent(t)) return CDR_OK;
+    cdr_type_print(s, t);
+    if (t->dtype != CDR_I32 || t->layout != CDR_ROWS || t->n_dim != 2 || t->n[0] != T || t->n[1] != cdr_ceil_div(S, 32))
+        CDR_FAIL(e, CDR_EINVAL, "attention: sel is %s; it must be i32 [%lld, %lld], a bit for each of %lld keys", s, (long long)T,
+                 (long long)cdr_ceil_div(S, 32), (long long)S);
+    return CDR_OK;
+}
+
 /* q, kv, kr, start, pos */
 static cdr_status inputs(const cdr_attention_attr *a, const cdr_type *in, cdr_err *e)
 {
@@ -61,11 +75,12 @@ static cdr_status inputs(const cdr_attention_attr *a, const cdr_type *in, cdr_er
 static cdr_status attention_infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     const cdr_attention_attr *a = attr;
-    if (n_in != 5) CDR_FAIL(e, CDR_EINVAL, "attention: takes q, kv, kr, start and pos, got %d operands", n_in);
+    if (n_in != 6) CDR_FAIL(e, CDR_EINVAL, "attention: takes q, kv, kr, start, pos and sel (or none), got %d operands", n_in);
     CDR_TRY(dims(a, e));
     CDR_TRY(inputs(a, in, e));
+    CDR_TRY(mask_of(&in[CDR__ATT_SEL], in[0].n[0], in[1].n[0], e));
     *n_out = 3;
-    out[0] = cdr_type_2d(in[0].dtype, in[0].n[0], (int64_t)a->heads * a->v);
+    out[0] = cdr_type_2d(a->o_f32 ? CDR_F32 : in[0].dtype, in[0].n[0], (int64_t)a->heads * a->v);
     out[1] = cdr_type_2d(CDR_F32, in[0].n[0], (int64_t)a->heads * a->v);
     out[2] = cdr_type_2d(CDR_F32, in[0].n[0], a->heads);
     return CDR_OK;
@@ -74,7 +89,7 @@ static cdr_status attention_infer(const void *attr, int n_in, const cdr_type *in
 static cdr_status attention_bwd_infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     const cdr_attention_attr *a = attr;
-    if (n_in != 8) CDR_FAIL(e, CDR_EINVAL, "attention_bwd: takes do, q, kv, kr, start, pos, o and lse, got %d operands", n_in);
+    if (n_in != 9) CDR_FAIL(e, CDR_EINVAL, "attention_bwd: takes do, q, kv, kr, start, pos, o, lse and sel (or none), got %d operands", n_in);
     CDR_TRY(dims(a, e));
     CDR_TRY(inputs(a, in + 1, e));
     int64_t T = in[CDR__ATB_Q].n[0], V = (int64_t)a->heads * a->v;
@@ -83,6 +98,7 @@ static cdr_status attention_bwd_infer(const void *attr, int n_in, const cdr_type
     CDR_TRY(rows_of("do", &in[CDR__ATB_DO], T, V, e));
     CDR_TRY(rows_of("o", &in[CDR__ATB_O], T, V, e));
     CDR_TRY(rows_of("lse", &in[CDR__ATB_LSE], T, a->heads, e));
+    CDR_TRY(mask_of(&in[CDR__ATB_SEL], T, T, e));
     if (in[CDR__ATB_O].dtype != CDR_F32 || in[CDR__ATB_LSE].dtype != CDR_F32) CDR_FAIL(e, CDR_EINVAL, "attention_bwd: o and lse must be f32");
     *n_out = 3;
     out[0] = cdr_type_2d(in[CDR__ATB_Q].dtype, T, in[CDR__ATB_Q].n[1]);
@@ -96,7 +112,9 @@ static cdr_status attention_bwd_infer(const void *attr, int n_in, const cdr_type
 static cdr_status attention_grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e)
 {
     cdr_attention_attr a = *(const cdr_attention_attr *)cdr_graph_attr(g, c);
-    cdr_val in[8] = { dout[0] };
+    cdr_val in[9] = { dout[0] };
+    din[CDR__ATT_SEL] = CDR_NONE;
+    in[CDR__ATB_SEL] = cdr_graph_in(g, c, CDR__ATT_SEL);
     for (int i = 0; i < 5; i++) {
         in[1 + i] = cdr_graph_in(g, c, i);
         din[i] = CDR_NONE;
@@ -110,7 +128,7 @@ static cdr_status attention_grad(cdr_graph *g, const cdr_call *c, const cdr_val 
         CDR_FAIL(e, CDR_EINVAL, "attention: its backward needs lse and o in f32, and this call makes none; ask for outputs 1 and 2");
     cdr_val out[3];
     for (int i = 0; i < 3; i++) out[i] = want[i] && in[1 + i] != CDR_NONE ? CDR_NEW : CDR_NONE;
-    if (cdr_graph_call(g, &cdr_op_attention_bwd, &a, 8, in, 3, out) < 0) return CDR_EINVAL;
+    if (cdr_graph_call(g, &cdr_op_attention_bwd, &a, 9, in, 3, out) < 0) return CDR_EINVAL;
     for (int i = 0; i < 3; i++) din[i] = out[i];
     return CDR_OK;
 }
@@ -156,11 +174,24 @@ static int attention_saves(const void *attr, int n_in, const cdr_type *in, cdr_s
     return n;
 }
 
+static const char *reject_gathered(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    const cdr_attention_attr *a = attr;
+    (void)n_in, (void)n_out, (void)t;
+    return a->core == CDR_ATT_GATHERED ? "it goes over all keys; the core is gathered" : NULL;
+}
+static const char *reject_dense(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    const cdr_attention_attr *a = attr;
+    (void)n_in, (void)n_out, (void)t;
+    return a->core == CDR_ATT_GATHERED ? NULL : "it goes from list to list of keys; the core is dense";
+}
+
 /* The fast kernels load eight numbers at a time from every part of a head. */
 static const char *reject_not_8(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     const cdr_attention_attr *a = attr;
-    (void)n_in, (void)n_out, (void)t;
+    if (reject_gathered(attr, n_in, n_out, t)) return reject_gathered(attr, n_in, n_out, t);
     if (a->nope % 8 != 0 || a->ext % 8 != 0 || a->v % 8 != 0) return "a part of a head is not a multiple of 8 wide";
     if (a->nope + a->ext > 1024 || a->v > 1024) return "a head is wider than 1024";
     return NULL;
@@ -172,13 +203,19 @@ void cdr__attention_bwd_ref(const cdr_ref_args *a);
 static const cdr_kernel attention_kernels[] = {
     { "avx512", "fma", CDR_DEV_CPU, CDR_ISA_AVX512, reject_not_8, cdr__attention_fwd_avx512_work, NULL, cdr__attention_fwd_avx512 },
     { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, reject_not_8, cdr__attention_fwd_avx2_work, NULL, cdr__attention_fwd_avx2 },
-    { "base", "base", CDR_DEV_CPU, 0, NULL, cdr__attention_fwd_base_work, NULL, cdr__attention_fwd_base },
+    { "gathered_avx512", "gathered", CDR_DEV_CPU, CDR_ISA_AVX512, reject_dense, cdr__attention_fwd_gathered_work, NULL, cdr__attention_fwd_gathered_avx512 },
+    { "gathered_avx2", "gathered", CDR_DEV_CPU, CDR_ISA_AVX2, reject_dense, cdr__attention_fwd_gathered_work, NULL, cdr__attention_fwd_gathered_avx2 },
+    { "gathered", "gathered", CDR_DEV_CPU, 0, reject_dense, cdr__attention_fwd_gathered_work, NULL, cdr__attention_fwd_gathered },
+    { "base", "base", CDR_DEV_CPU, 0, reject_gathered, cdr__attention_fwd_base_work, NULL, cdr__attention_fwd_base },
     { .name = NULL }
 };
 static const cdr_kernel attention_bwd_kernels[] = {
     { "avx512", "fma", CDR_DEV_CPU, CDR_ISA_AVX512, reject_not_8, cdr__attention_bwd_avx512_work, NULL, cdr__attention_bwd_avx512 },
     { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, reject_not_8, cdr__attention_bwd_avx2_work, NULL, cdr__attention_bwd_avx2 },
-    { "base", "base", CDR_DEV_CPU, 0, NULL, cdr__attention_bwd_base_work, NULL, cdr__attention_bwd_base },
+    { "gathered_avx512", "gathered", CDR_DEV_CPU, CDR_ISA_AVX512, reject_dense, cdr__attention_bwd_gathered_work, NULL, cdr__attention_bwd_gathered_avx512 },
+    { "gathered_avx2", "gathered", CDR_DEV_CPU, CDR_ISA_AVX2, reject_dense, cdr__attention_bwd_gathered_work, NULL, cdr__attention_bwd_gathered_avx2 },
+    { "gathered", "gathered", CDR_DEV_CPU, 0, reject_dense, cdr__attention_bwd_gathered_work, NULL, cdr__attention_bwd_gathered },
+    { "base", "base", CDR_DEV_CPU, 0, reject_gathered, cdr__attention_bwd_base_work, NULL, cdr__attention_bwd_base },
     { .name = NULL }
 };
 
@@ -193,7 +230,23 @@ const cdr_op cdr_op_attention_bwd = {
 
 cdr_val cdr_attention(cdr_graph *g, cdr_val q, cdr_val kv, cdr_val kr, cdr_val start_T, cdr_val pos_T, const cdr_attention_attr *a)
 {
-    cdr_val in[] = { q, kv, kr, start_T, pos_T }, out[] = { CDR_NEW, CDR_NEW, CDR_NEW };
-    if (q != CDR_NONE && cdr_graph_type(g, q)->dtype == CDR_F32) out[1] = CDR_NONE;
-    return cdr_graph_call(g, &cdr_op_attention, a, 5, in, 3, out) < 0 ? CDR_NONE : out[0];
+    return cdr_attention_sel(g, q, kv, kr, CDR_NONE, start_T, pos_T, a);
+}
+
+cdr_val cdr_attention_sel(cdr_graph *g, cdr_val q, cdr_val kv, cdr_val kr, cdr_val sel_TB, cdr_val start_T, cdr_val pos_T, const cdr_attention_attr *a)
+{
+    cdr_val in[] = { q, kv, kr, start_T, pos_T, sel_TB }, out[] = { CDR_NEW, CDR_NEW, CDR_NEW };
+    if (a->o_f32 || (q != CDR_NONE && cdr_graph_type(g, q)->dtype == CDR_F32)) out[1] = CDR_NONE;
+    return cdr_graph_call(g, &cdr_op_attention, a, 6, in, 3, out) < 0 ? CDR_NONE : out[0];
+}
+
+cdr_val cdr_attention_lse(cdr_graph *g, cdr_val o_T_HV)
+{
+    if (g->failed) return CDR_NONE;
+    for (int64_t i = g->n_calls - 1; i >= 0; i--) {
+        const cdr_call *c = &g->calls[i];
+        if (cdr_ops[c->op] == &cdr_op_attention && cdr_graph_out(g, c, 0) == o_T_HV) return cdr_graph_out(g, c, 2);
+    }
+    cdr_graph_fail(g, CDR_EINVAL, "attention: no call of it made this value; its lse is asked for");
+    return CDR_NONE;
 }

@@ -6,6 +6,12 @@
 void cdr__attention_ref(const cdr_ref_args *a);
 void cdr__attention_bwd_ref(const cdr_ref_args *a);
 
+/* Is key s among those that row t sees? mask_TB: bits as the I32 numbers that they are, or NULL. */
+static bool sees(const double *mask_TB, int64_t n_words, int64_t t, int64_t s)
+{
+    return !mask_TB || ((uint32_t)(int64_t)mask_TB[t * n_words + s / 32] >> (s % 32) & 1u) != 0;
+}
+
 /* Where things of head h lie in dense rows. */
 typedef struct { const cdr_attention_attr *at; int64_t H, nope, ext, v, dk; const double *q, *kv, *kr; } heads;
 
@@ -29,14 +35,16 @@ static double score(const heads *d, int64_t t, int64_t s, int64_t h)
 void cdr__attention_ref(const cdr_ref_args *a)
 {
     heads d = heads_of(a->attr, a->in[0], a->in[1], a->in[2]);
-    int64_t T = a->type[0].n[0];
+    const double *mask = a->in[CDR__ATT_SEL];
+    int64_t T = a->type[0].n[0], words = cdr_ceil_div(a->type[1].n[0], 32);
     for (int64_t t = 0; t < T; t++)
         for (int64_t h = 0; h < d.H; h++) {
             int64_t first = (int64_t)a->in[3][t], last = (int64_t)a->in[4][t];
             double m = -INFINITY, l = 0, *o = a->out[0] + (t * d.H + h) * d.v;
-            for (int64_t s = first; s <= last; s++) m = fmax(m, score(&d, t, s, h));
+            for (int64_t s = first; s <= last; s++) if (sees(mask, words, t, s)) m = fmax(m, score(&d, t, s, h));
             for (int64_t i = 0; i < d.v; i++) o[i] = 0;
             for (int64_t s = first; s <= last; s++) {
+                if (!sees(mask, words, t, s)) continue;
                 double p = exp(score(&d, t, s, h) - m);
                 const double *v = k_row(&d, s, h) + d.nope;
                 l += p;
@@ -55,6 +63,7 @@ static void row_bwd(const cdr_ref_args *a, const heads *d, int64_t t, int64_t h)
     double *dq = a->out[0], *dkv = a->out[1], *dkr = a->out[2], delta = 0, scale = (double)d->at->scale;
     for (int64_t i = 0; i < d->v; i++) delta += dout[i] * o[i];
     for (int64_t s = (int64_t)a->in[CDR__ATB_START][t]; s <= (int64_t)a->in[CDR__ATB_POS][t]; s++) {
+        if (!sees(a->in[CDR__ATB_SEL], cdr_ceil_div(a->type[CDR__ATB_KV].n[0], 32), t, s)) continue;
         const double *k = k_row(d, s, h), *v = k + d->nope;
         double p = exp(score(d, t, s, h) - a->in[CDR__ATB_LSE][t * d->H + h]), dp = 0;
         int64_t kv_at = (s * d->H + h) * (d->nope + d->v), q_at = (t * d->H + h) * d->dk;

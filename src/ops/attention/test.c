@@ -1,6 +1,6 @@
 /* attention, test cases. Documents of 1, 2, 63, 64, 65, .. rows (tile borders), one long document, idle rows, caches that
  * are longer than the queries with rows in any order, odd widths (base alone), wide heads, no shared part, pitch by
- * width. Properties, bit for bit: a document alone = the document in a pack; later keys change no earlier row; rows one
+ * width; masks of selected keys, with both cores. Properties, bit for bit: a document alone = the document in a pack; later keys change no earlier row; rows one
  * at a time or in chunks against the keys as a cache = the whole. (The harness compares numbers of threads.) */
 #include "ops/attention/attention.h"
 #include <math.h>
@@ -44,6 +44,15 @@ static void make_idle(double *const *in, const cdr_type *t, cdr_rng_key key)
         in[4][i] = (double)i;
     }
 }
+/* documents of 10 rows, an idle row behind each */
+static void make_idle_11(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    for (int64_t i = 0; i < t[0].n[0]; i++) {
+        in[3][i] = (double)(i % 11 == 10 ? i + 1 : i - i % 11);
+        in[4][i] = (double)i;
+    }
+}
 /* queries of a cache: rows in no order, some idle */
 static void make_cache(double *const *in, const cdr_type *t, cdr_rng_key key)
 {
@@ -64,22 +73,57 @@ static void make_prefill(double *const *in, const cdr_type *t, cdr_rng_key key)
     }
 }
 
+/* A mask: about every third key of what a row may see, whole tiles of some rows empty, at least one; and bits where a row must not
+ * look, before its document and behind its own place. */
+static void add_mask(double *mask_TB, const double *start, const double *pos, int64_t T, int64_t S, cdr_rng_key key)
+{
+    int64_t words = cdr_ceil_div(S, 32);
+    cdr_rng_key own = { key.seed, 77, 0 };
+    for (int64_t t = 0; t < T; t++) {
+        uint32_t any = 0, row[64] = { 0 };
+        CDR_CHECK(words <= 64);
+        for (int64_t s = 0; s < S; s++) {
+            bool seen = (double)s >= start[t] && (double)s <= pos[t], outside = !seen && (s + t) % 4 == 0;
+            bool taken = seen && cdr_rng_u64(own, (uint64_t)(t * S + s)) % 3 == 0 && (s / 70 + t / 5) % 3 != 1;
+            if (taken) any = 1;
+            if (taken || outside) row[s / 32] |= (uint32_t)1 << (s % 32);
+        }
+        int64_t last = (int64_t)pos[t];
+        if (!any && start[t] <= pos[t]) row[last / 32] |= (uint32_t)1 << (last % 32);
+        for (int64_t w = 0; w < words; w++) mask_TB[t * words + w] = (double)(int32_t)row[w];
+    }
+}
+#define MASKED(NAME, DOCS) static void NAME(double *const *in, const cdr_type *t, cdr_rng_key key) \
+    { DOCS(in, t, key); add_mask(in[CDR__ATT_SEL], in[3], in[4], t[0].n[0], t[1].n[0], key); }
+MASKED(mask_mixed, make_mixed)
+MASKED(mask_one, make_one)
+MASKED(mask_idle, make_idle_11)
+MASKED(mask_cache, make_cache)
+MASKED(mask_prefill, make_prefill)
+
 /* o and lse of the backward's inputs by the reference forward */
 static void make_saved(double *const *in, const cdr_type *t, const cdr_attention_attr *a)
 {
-    const double *fin[5] = { in[1], in[2], in[3], in[4], in[5] };
+    const double *fin[6] = { in[1], in[2], in[3], in[4], in[5], in[8] };
     size_t n = (size_t)(t[1].n[0] * a->heads * a->v);
     double *o = malloc(n * sizeof(double));
     double *out[3] = { o, in[6], in[7] };
-    cdr_ref_args r = { a, 5, 3, t + 1, fin, out };
+    cdr_type ft[6] = { t[1], t[2], t[3], t[4], t[5], t[8] };
+    cdr_ref_args r = { a, 6, 3, ft, fin, out };
     CDR_CHECK(o);
     cdr_op_attention.ref(&r);
     free(o);
 }
 
+#define AT(H, N, E, V, s) { .heads = H, .nope = N, .ext = E, .v = V, .scale = s }
+#define GATHERED(H, N, E, V, s) { .heads = H, .nope = N, .ext = E, .v = V, .scale = s, .core = CDR_ATT_GATHERED }
 static const cdr_attention_attr
-    a_small = { 2, 8, 8, 16, 0.25f }, a_odd = { 3, 5, 3, 7, 0.35f }, a_nope = { 2, 16, 0, 24, 0.25f }, a_rope = { 2, 0, 16, 8, 0.25f },
-    a_mla = { 2, 128, 64, 128, 0.0721687836f }, a_sharp = { 2, 32, 32, 64, 2.0f }, a_one = { 1, 8, 0, 8, 0.35f }, a_256 = { 1, 192, 64, 256, 0.0625f };
+    a_small = AT(2, 8, 8, 16, 0.25f), a_odd = AT(3, 5, 3, 7, 0.35f), a_nope = AT(2, 16, 0, 24, 0.25f), a_rope = AT(2, 0, 16, 8, 0.25f),
+    a_mla = AT(2, 128, 64, 128, 0.0721687836f), a_sharp = AT(2, 32, 32, 64, 2.0f), a_one = AT(1, 8, 0, 8, 0.35f), a_256 = AT(1, 192, 64, 256, 0.0625f),
+    a_small_g = GATHERED(2, 8, 8, 16, 0.25f), a_odd_g = GATHERED(3, 5, 3, 7, 0.35f), a_nope_g = GATHERED(2, 16, 0, 24, 0.25f),
+    a_mla_g = GATHERED(2, 128, 64, 128, 0.0721687836f),
+    a_small_o32 = { .heads = 2, .nope = 8, .ext = 8, .v = 16, .scale = 0.25f, .o_f32 = 1 },
+    a_mla_g_o32 = { .heads = 2, .nope = 128, .ext = 64, .v = 128, .scale = 0.0721687836f, .core = CDR_ATT_GATHERED, .o_f32 = 1 };
 
 #define SAVED(NAME, DOCS) static void NAME(double *const *in, const cdr_type *t, cdr_rng_key key) \
     { DOCS(in + 1, t + 1, key); make_saved(in, t, saved_attr(t)); }
@@ -97,6 +141,11 @@ static const cdr_attention_attr *saved_attr(const cdr_type *t)
 SAVED(saved_mixed, make_mixed)
 SAVED(saved_one, make_one)
 SAVED(saved_idle, make_idle)
+#define SAVED_MASK(NAME, DOCS) static void NAME(double *const *in, const cdr_type *t, cdr_rng_key key) \
+    { DOCS(in + 1, t + 1, key); add_mask(in[CDR__ATB_SEL], in[4], in[5], t[1].n[0], t[1].n[0], key); make_saved(in, t, saved_attr(t)); }
+SAVED_MASK(saved_mask_mixed, make_mixed)
+SAVED_MASK(saved_mask_one, make_one)
+SAVED_MASK(saved_mask_idle, make_idle_11)
 
 /* ---- properties ------------------------------------------------------------------------------------------------- */
 static uint32_t usable_isa(const cdr_args *a) { return a->lane->device ? a->lane->device->isa : cdr_cpu_isa(NULL); }
@@ -148,18 +197,31 @@ static bool same_rows(const trial *x, int64_t x_row, const trial *y, int64_t y_r
     return true;
 }
 
+/* Row `row` of the mask y, whose key s is key s + a0 of row `x_row` of the mask x. */
+static void shift_bits(const void *x, const cdr_type *tx, int64_t x_row, int64_t a0, void *y, const cdr_type *ty, int64_t row)
+{
+    const uint32_t *from = (const uint32_t *)x + x_row * tx->n[1];
+    uint32_t *to = (uint32_t *)y + row * ty->n[1];
+    memset(to, 0, (size_t)ty->n[1] * sizeof(uint32_t));
+    for (int64_t s = 0; s < 32 * ty->n[1]; s++)
+        if (s + a0 < 32 * tx->n[1] && (from[(s + a0) / 32] >> ((s + a0) % 32) & 1u) != 0) to[s / 32] |= (uint32_t)1 << (s % 32);
+}
+
 /* Rows [a0, b0) of all operands as a pack of their own; start_at: index of the operand start. */
 static bool alone_equals(trial *whole, int start_at, int64_t a0, int64_t b0)
 {
     trial part = trial_new(whole->a, whole->k);
+    int sel = start_at == CDR__ATT_START ? CDR__ATT_SEL : CDR__ATB_SEL;
     for (int i = 0; i < part.n; i++) {
         if (!part.ptr[i]) continue;
         part.type[i].n[0] = b0 - a0;
-        if (i < part.a->n_in) memmove(part.ptr[i], row_at(&part, i, a0), cdr_type_bytes(&part.type[i]));
+        if (i == sel) part.type[i].n[1] = cdr_ceil_div(b0 - a0, 32);
+        else if (i < part.a->n_in) memmove(part.ptr[i], row_at(&part, i, a0), cdr_type_bytes(&part.type[i]));
     }
     for (int64_t t = 0; t < b0 - a0; t++) {
         ((int32_t *)part.ptr[start_at])[t] -= (int32_t)a0;
         ((int32_t *)part.ptr[start_at + 1])[t] -= (int32_t)a0;
+        if (part.ptr[sel]) shift_bits(whole->ptr[sel], &whole->type[sel], a0 + t, a0, part.ptr[sel], &part.type[sel], t);
     }
     trial_run(&part, 1);
     bool same = same_rows(&part, 0, whole, a0, b0 - a0);
@@ -243,14 +305,25 @@ static const char *bwd_training(const cdr_args *a) { return over_kernels(a, &cdr
 
 /* ---- the tables ------------------------------------------------------------------------------------------------- */
 #define M(dt, r, c) { .dtype = dt, .n_dim = 2, .n = { r, c } }
+enum { NO_SEL = 1 << CDR__ATT_SEL, NO_SEL_BWD = 1 << CDR__ATB_SEL };
 #define I(n_) { .dtype = CDR_I32, .n_dim = 1, .n = { n_ } }
-#define FWD(nm, dt, T, S, at, H, N, E, V, no, mk, pr, gr, tl) { .name = nm, .op = &cdr_op_attention, .attr = &(at), .n_in = 5, \
+#define FWD(nm, dt, T, S, at, H, N, E, V, no, mk, pr, gr, tl) { .name = nm, .op = &cdr_op_attention, .attr = &(at), .n_in = 6, \
     .in = { M(dt, T, (H) * ((N) + (E))), M(dt, S, (H) * ((N) + (V))), M(dt, S, E), I(T), I(T) }, \
-    .fill = { { 'n', 1, 0 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 } }, .absent = no, .grad = gr, .tol = tl, .make = mk, .property = pr }
-#define BWD(nm, dt, gt, T, at, H, N, E, V, no, sk, mk, pr, tl) { .name = nm, .op = &cdr_op_attention_bwd, .attr = &(at), .n_in = 8, \
+    .fill = { { 'n', 1, 0 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 } }, .absent = (no) | NO_SEL, .grad = gr, .tol = tl, .make = mk, .property = pr }
+#define BWD(nm, dt, gt, T, at, H, N, E, V, no, sk, mk, pr, tl) { .name = nm, .op = &cdr_op_attention_bwd, .attr = &(at), .n_in = 9, \
     .in = { M(gt, T, (H) * (V)), M(dt, T, (H) * ((N) + (E))), M(dt, T, (H) * ((N) + (V))), M(dt, T, E), I(T), I(T), M(CDR_F32, T, (H) * (V)), M(CDR_F32, T, H) }, \
     .fill = { { 'n', 1, 0 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 } }, \
-    .absent = no, .skip_out = sk, .tol = tl, .make = mk, .property = pr }
+    .absent = (no) | NO_SEL_BWD, .skip_out = sk, .tol = tl, .make = mk, .property = pr }
+
+/* with a mask */
+#define FWS(nm, dt, T, S, at, H, N, E, V, no, mk, pr, gr, tl) { .name = nm, .op = &cdr_op_attention, .attr = &(at), .n_in = 6, \
+    .in = { M(dt, T, (H) * ((N) + (E))), M(dt, S, (H) * ((N) + (V))), M(dt, S, E), I(T), I(T), M(CDR_I32, T, ((S) + 31) / 32) }, \
+
+      .fill = { { 'n', 1, 0 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 } }, .absent = no, .grad = gr, .tol = tl, .make = mk, .property = pr }
+#define BWS(nm, dt, gt, T, at, H, N, E, V, no, sk, mk, pr, tl) { .name = nm, .op = &cdr_op_attention_bwd, .attr = &(at), .n_in = 9, \
+    .in = { M(gt, T, (H) * (V)), M(dt, T, (H) * ((N) + (E))), M(dt, T, (H) * ((N) + (V))), M(dt, T, E), I(T), I(T), M(CDR_F32, T, (H) * (V)), M(CDR_F32, T, H), \
+            M(CDR_I32, T, ((T) + 31) / 32) }, .absent = no, .skip_out = sk, .tol = tl, .make = mk, .property = pr, \
+    .fill = { { 'n', 1, 0 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 } } }
 
 /* Tolerances: F32 sums of up to 200 terms 2e-6; a BF16 output adds half an ulp, 1.7e-3 in the root mean square. */
 const cdr_case cdr_cases_attention[] = {
@@ -269,13 +342,42 @@ const cdr_case cdr_cases_attention[] = {
     FWD("T1 H1 8+0 v8 f32 one row", CDR_F32, 1, 1, a_one, 1, 8, 0, 8, 4, make_one, fwd_training, 3, 2e-6),
     FWD("T16 S300 H2 8+8 v16 bf16 cache, any order", CDR_BF16, 16, 300, a_small, 2, 8, 8, 16, 0, make_cache, fwd_cache, 0, 3e-3),
     FWD("T70 S300 H2 32+32 v64 f32 prefill", CDR_F32, 70, 300, a_sharp, 2, 32, 32, 64, 0, make_prefill, fwd_cache, 0, 1e-5),
-    { .name = "T40 q f32, keys bf16, o alone", .op = &cdr_op_attention, .attr = &a_small, .n_in = 5,
+    { .name = "T40 q f32, keys bf16, o alone", .op = &cdr_op_attention, .attr = &a_small, .n_in = 6, .absent = NO_SEL,
       .in = { M(CDR_F32, 40, 32), M(CDR_BF16, 40, 48), M(CDR_BF16, 40, 8), I(40), I(40) }, .skip_out = 6,
       .fill = { { 'n', 1, 0 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 } }, .tol = 2e-6, .make = make_mixed },
-    { .name = "T40 operands with a pitch", .op = &cdr_op_attention, .attr = &a_small, .n_in = 5,
+    { .name = "T40 operands with a pitch", .op = &cdr_op_attention, .attr = &a_small, .n_in = 6, .absent = NO_SEL,
       .in = { { .dtype = CDR_BF16, .n_dim = 2, .n = { 40, 32 }, .pitch = 45 }, { .dtype = CDR_BF16, .n_dim = 2, .n = { 40, 48 }, .pitch = 64 },
               { .dtype = CDR_BF16, .n_dim = 2, .n = { 40, 8 }, .pitch = 9 }, I(40), I(40) },
       .fill = { { 'n', 1, 0 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 } }, .tol = 3e-3, .make = make_mixed, .property = fwd_training },
+    FWS("T40 H2 8+8 v16 f32 mask", CDR_F32, 40, 40, a_small, 2, 8, 8, 16, 0, mask_one, fwd_training, 7, 2e-6),
+    FWS("T300 H2 8+8 v16 f32 mask, documents", CDR_F32, 300, 300, a_small, 2, 8, 8, 16, 0, mask_mixed, fwd_training, 0, 2e-6),
+    FWS("T410 H2 8+8 v16 bf16 mask", CDR_BF16, 410, 410, a_small, 2, 8, 8, 16, 0, mask_one, fwd_training, 0, 3e-3),
+    FWS("T200 H3 5+3 v7 f32 mask, odd widths", CDR_F32, 200, 200, a_odd, 3, 5, 3, 7, 0, mask_mixed, fwd_training, 0, 2e-6),
+    FWS("T61 H2 8+8 v16 f32 mask, idle rows", CDR_F32, 61, 61, a_small, 2, 8, 8, 16, 0, mask_idle, fwd_training, 7, 2e-6),
+    FWS("T16 S300 H2 8+8 v16 bf16 mask, cache", CDR_BF16, 16, 300, a_small, 2, 8, 8, 16, 0, mask_cache, fwd_cache, 0, 3e-3),
+    FWS("T70 S300 H2 128+64 v128 f32 mask, prefill", CDR_F32, 70, 300, a_mla, 2, 128, 64, 128, 0, mask_prefill, fwd_cache, 0, 2e-6),
+    FWS("T100 H2 8+8 v16 bf16 mask, o f32", CDR_BF16, 100, 100, a_small_o32, 2, 8, 8, 16, 0, mask_mixed, fwd_training, 0, 2e-6),
+    FWD("T100 H2 8+8 v16 bf16 o f32", CDR_BF16, 100, 100, a_small_o32, 2, 8, 8, 16, 0, make_mixed, fwd_training, 0, 2e-6),
+    FWD("T300 H2 8+8 v16 f32 gathered, all keys", CDR_F32, 300, 300, a_small_g, 2, 8, 8, 16, 0, make_mixed, fwd_training, 0, 2e-6),
+    FWS("T40 H2 8+8 v16 f32 gathered", CDR_F32, 40, 40, a_small_g, 2, 8, 8, 16, 0, mask_one, fwd_training, 7, 2e-6),
+    FWS("T300 H2 8+8 v16 bf16 gathered, documents", CDR_BF16, 300, 300, a_small_g, 2, 8, 8, 16, 0, mask_mixed, fwd_training, 0, 3e-3),
+    FWS("T200 H3 5+3 v7 f32 gathered, odd widths", CDR_F32, 200, 200, a_odd_g, 3, 5, 3, 7, 0, mask_mixed, fwd_training, 0, 2e-6),
+    FWS("T137 H2 16+0 v24 f32 gathered, no shared part", CDR_F32, 137, 137, a_nope_g, 2, 16, 0, 24, 4, mask_mixed, fwd_training, 0, 2e-6),
+    FWS("T61 H2 8+8 v16 f32 gathered, idle rows", CDR_F32, 61, 61, a_small_g, 2, 8, 8, 16, 0, mask_idle, fwd_training, 7, 2e-6),
+    FWS("T16 S300 H2 8+8 v16 bf16 gathered, cache", CDR_BF16, 16, 300, a_small_g, 2, 8, 8, 16, 0, mask_cache, fwd_cache, 0, 3e-3),
+    FWS("T70 S300 H2 128+64 v128 bf16 gathered, prefill, o f32", CDR_BF16, 70, 300, a_mla_g_o32, 2, 128, 64, 128, 0, mask_prefill, fwd_cache, 0, 2e-6),
+    BWS("T300 H2 8+8 v16 f32 mask, documents", CDR_F32, CDR_F32, 300, a_small, 2, 8, 8, 16, 0, 0, saved_mask_mixed, bwd_training, 5e-6),
+    BWS("T410 H2 8+8 v16 bf16 mask", CDR_BF16, CDR_BF16, 410, a_small, 2, 8, 8, 16, 0, 0, saved_mask_one, bwd_training, 3e-3),
+    BWS("T200 H3 5+3 v7 f32 mask, odd widths", CDR_F32, CDR_F32, 200, a_odd, 3, 5, 3, 7, 0, 0, saved_mask_mixed, bwd_training, 5e-6),
+    BWS("T61 H2 8+8 v16 f32 mask, idle rows", CDR_F32, CDR_F32, 61, a_small, 2, 8, 8, 16, 0, 0, saved_mask_idle, bwd_training, 5e-6),
+    BWS("T250 H2 128+64 v128 f32 mask", CDR_F32, CDR_F32, 250, a_mla, 2, 128, 64, 128, 0, 0, saved_mask_one, bwd_training, 5e-6),
+    BWS("T300 H2 8+8 v16 f32 gathered, documents", CDR_F32, CDR_F32, 300, a_small_g, 2, 8, 8, 16, 0, 0, saved_mask_mixed, bwd_training, 5e-6),
+    BWS("T131 H2 8+8 v16 bf16 gathered, do f32", CDR_BF16, CDR_F32, 131, a_small_g, 2, 8, 8, 16, 0, 0, saved_mask_mixed, bwd_training, 3e-3),
+    BWS("T200 H3 5+3 v7 f32 gathered, odd widths", CDR_F32, CDR_F32, 200, a_odd_g, 3, 5, 3, 7, 0, 0, saved_mask_mixed, bwd_training, 5e-6),
+    BWS("T137 H2 16+0 v24 f32 gathered, no shared part", CDR_F32, CDR_F32, 137, a_nope_g, 2, 16, 0, 24, 8, 4, saved_mask_mixed, bwd_training, 5e-6),
+    BWS("T61 H2 8+8 v16 f32 gathered, idle rows", CDR_F32, CDR_F32, 61, a_small_g, 2, 8, 8, 16, 0, 0, saved_mask_idle, bwd_training, 5e-6),
+    BWS("T250 H2 128+64 v128 bf16 gathered", CDR_BF16, CDR_BF16, 250, a_mla_g, 2, 128, 64, 128, 0, 0, saved_mask_one, bwd_training, 3e-3),
+    BWS("T100 H2 8+8 v16 f32 gathered, dkr alone", CDR_F32, CDR_F32, 100, a_small_g, 2, 8, 8, 16, 0, 3, saved_mask_one, NULL, 5e-6),
     BWD("T300 H2 8+8 v16 f32 documents", CDR_F32, CDR_F32, 300, a_small, 2, 8, 8, 16, 0, 0, saved_mixed, bwd_training, 5e-6),
     BWD("T300 H2 8+8 v16 bf16 documents", CDR_BF16, CDR_BF16, 300, a_small, 2, 8, 8, 16, 0, 0, saved_mixed, bwd_training, 3e-3),
     BWD("T131 H2 8+8 v16 bf16, do f32", CDR_BF16, CDR_F32, 131, a_small, 2, 8, 8, 16, 0, 0, saved_mixed, bwd_training, 3e-3),

@@ -1,0 +1,5 @@
+/* attention, gathered core for AVX2: the same source and the same bits as gathered.c. */
+#include "ops/attention/gathered.inc"
+
+cdr_status cdr__attention_fwd_gathered_avx2(const cdr_args *a) { return fwd(a); }
+cdr_status cdr__attention_bwd_gathered_avx2(const cdr_args *a) { return bwd(a); }
