@@ -318,8 +318,8 @@ enum { NO_SEL = 1 << CDR__ATT_SEL, NO_SEL_BWD = 1 << CDR__ATB_SEL };
 /* with a mask */
 #define FWS(nm, dt, T, S, at, H, N, E, V, no, mk, pr, gr, tl) { .name = nm, .op = &cdr_op_attention, .attr = &(at), .n_in = 6, \
     .in = { M(dt, T, (H) * ((N) + (E))), M(dt, S, (H) * ((N) + (V))), M(dt, S, E), I(T), I(T), M(CDR_I32, T, ((S) + 31) / 32) }, \
-
-      .fill = { { 'n', 1, 0 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 } }, .absent = no, .grad = gr, .tol = tl, .make = mk, .property = pr }
+    .fill = { { 'n', 1, 0 }, { 'n', 1, 0 }, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 } }, \
+    .absent = no, .grad = gr, .tol = tl, .make = mk, .property = pr }
 #define BWS(nm, dt, gt, T, at, H, N, E, V, no, sk, mk, pr, tl) { .name = nm, .op = &cdr_op_attention_bwd, .attr = &(at), .n_in = 9, \
     .in = { M(gt, T, (H) * (V)), M(dt, T, (H) * ((N) + (E))), M(dt, T, (H) * ((N) + (V))), M(dt, T, E), I(T), I(T), M(CDR_F32, T, (H) * (V)), M(CDR_F32, T, H), \
             M(CDR_I32, T, ((T) + 31) / 32) }, .absent = no, .skip_out = sk, .tol = tl, .make = mk, .property = pr, \
