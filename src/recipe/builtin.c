@@ -1,19 +1,39 @@
-/* builtin.c: recipes, models and machines that are embedded in the binary, by bare name. The table is generated from the
- * folders configs/, models/ and machines/.
+/* builtin.c: recipes, models and machines that are embedded in the binary, by bare name, in which - and _ are the same. The
+ * table is generated from the folders configs/, models/ and machines/.
  */
 #include "recipe/recipe.h"
 #include "builtin.h"
 
 enum { MAX_FILE = 1 << 20 };
 
+/* '-' and '_' are the same where folded. */
+static bool same_name(const char *file, const char *name, bool folded)
+{
+    size_t i = 0;
+    for (; name[i]; i++) {
+        char a = file[i], b = name[i];
+        if (folded && a == '_') a = '-';
+        if (folded && b == '_') b = '-';
+        if (a != b) return false;
+    }
+    return strcmp(file + i, ".yaml") == 0;
+}
+
+static bool same_name(const char *a, const char *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((a[i] == '_' ? '-' : a[i]) != (b[i] == '_' ? '-' : b[i])) return false;
+    return true;
+}
+
 const char *cdr_builtin(const char *kind, const char *name)
 {
-    size_t nk = strlen(kind), nn = strlen(name);
-    for (int i = 0; cdr_builtin_files[i].path; i++) {
-        const char *p = cdr_builtin_files[i].path;
-        if (strncmp(p, kind, nk) == 0 && p[nk] == '/' && strncmp(p + nk + 1, name, nn) == 0 && strcmp(p + nk + 1 + nn, ".yaml") == 0)
-            return cdr_builtin_files[i].text;
-    }
+    size_t nk = strlen(kind);
+    for (int folded = 0; folded < 2; folded++)
+        for (int i = 0; cdr_builtin_files[i].path; i++) {
+            const char *p = cdr_builtin_files[i].path;
+            if (strncmp(p, kind, nk) == 0 && p[nk] == '/' && same_name(p + nk + 1, name, folded == 1)) return cdr_builtin_files[i].text;
+        }
     return NULL;
 }
 
