@@ -4,6 +4,8 @@
  *   for each chunk of up to chunk_tokens tokens with a target (stable order; the others cost nothing)
  *     for each chunk of vocabulary:  logits = h w^T (F32);  forward: online (max, sum) per row
  *                                    backward: d = (p - onehot) scale;  dh += d w;  dw += d^T h
+ * Where the head is not trained (loss_frozen), a chunk of tokens takes all of the vocabulary, and dh is made from the logits
+ * that lse came from: two products for each token instead of three.
  * The backward's logits are the forward's bits: the same GEMM, whose element knows its row and column alone.
  * dh is summed over vocabulary chunks, dw over token chunks, each in ascending order, in F32.
  * Scratch: one chunk's logits, its tokens' rows of h and dh. Threads change no bit.
@@ -196,6 +198,68 @@ static size_t bwd_work(int path, const void *attr, const cdr_type *t, int n_thre
     return chunk_bytes(&z, &t[CDR__LSB_H]) + part((size_t)(z.ct * z.D), 4) + part((size_t)(z.D * n_threads), 4) + CDR_MAX(logits, CDR_MAX(dh, dw));
 }
 
+/* ---- forward with dh: a head that is not trained -------------------------------------------------------------------- */
+/* One chunk, all of the vocabulary: lse, then d in the logits' place. Returns the chunk's loss. */
+static double frozen_chunk(const cdr_args *a, const sizes *z, const chunk *c, int path, const cdr__loss_rows *rows)
+{
+    const int32_t *y = a->ptr[CDR__LOSS_TARGETS];
+    const float scale = *(const float *)a->ptr[CDR__LSF_SCALE];
+    double sum = 0;
+    chunk_logits(a, z, c, path, 0, z->W);
+#pragma omp parallel for num_threads(a->lane->n_threads) schedule(static) if (c->n * z->W > FORK)
+    for (int64_t i = 0; i < c->n; i++) {
+        float *l = c->logits + i * z->cv;
+        int64_t at_y = y[c->token[i]];
+        c->m[i] = -INFINITY;
+        c->s[i] = 0;
+        rows->stats(l, z->W, &c->m[i], &c->s[i]);
+        c->at_y[i] = l[at_y];
+        if (a->ptr[CDR__LSF_DH]) rows->grad(l, z->W, at_y, (float)((double)c->m[i] + log((double)c->s[i])), scale);
+    }
+    for (int64_t i = 0; i < c->n; i++) sum += (double)c->m[i] + log((double)c->s[i]) - (double)c->at_y[i];
+    return sum;
+}
+
+static sizes frozen_sizes(const cdr_loss_attr *a, const cdr_type *t)
+{
+    sizes z = sizes_of(a, t);
+    z.ct = CDR_MIN(z.ct, CDR_MAX((int64_t)64, z.ct * z.cv / z.W));
+    z.cv = z.W;
+    return z;
+}
+
+static cdr_status frozen(const cdr_args *a, int path, const cdr__loss_rows *rows)
+{
+    const sizes z = frozen_sizes(a->attr, a->type);
+    const int32_t *y = a->ptr[CDR__LOSS_TARGETS];
+    const cdr_type *wt = &a->type[CDR__LOSS_W];
+    void *dh = a->ptr[CDR__LSF_DH];
+    double sum = 0;
+    char *at = a->work;
+    chunk c = chunk_take(&z, &a->type[CDR__LOSS_H], &at);
+    c.dh = take(&at, (size_t)(z.ct * z.D), 4);
+    c.gemm = at;
+    for (int64_t t = 0; t < z.T && dh; t++) if (y[t] < 0) zero_row(a, CDR__LSF_DH, t);
+    for (int64_t t = 0; chunk_next(a, &z, &c, &t);) {
+        sum += frozen_chunk(a, &z, &c, path, rows);
+        if (!dh) continue;
+        cdr__gemm_args g = { .m = c.n, .n = z.D, .k = z.W, .a = cdr__rows(CDR_F32, c.logits, z.cv),
+                             .b = cdr__rows(wt->dtype, a->ptr[CDR__LOSS_W], cdr_type_pitch(wt)), .c = c.dh, .c_dtype = CDR_F32, .c_pitch = z.D };
+        cdr__gemm(path, &g, c.gemm, a->lane->n_threads);
+#pragma omp parallel for num_threads(a->lane->n_threads) schedule(static) if (c.n * z.D > FORK)
+        for (int64_t i = 0; i < c.n; i++) cdr_row_store(c.dh + i * z.D, dh, &a->type[CDR__LSF_DH], c.token[i]);
+    }
+    *(double *)a->ptr[CDR__LSF_SUM] = sum;
+    return CDR_OK;
+}
+
+static size_t frozen_work(int path, const void *attr, const cdr_type *t, int n_threads)
+{
+    const sizes z = frozen_sizes(attr, t);
+    size_t logits = cdr__gemm_work_bytes(path, z.ct, z.W, z.D, n_threads), dh = cdr__gemm_work_bytes(path, z.ct, z.D, z.W, n_threads);
+    return chunk_bytes(&z, &t[CDR__LOSS_H]) + part((size_t)(z.ct * z.D), 4) + CDR_MAX(logits, dh);
+}
+
 /* ---- one entry per path ------------------------------------------------------------------------------------------ */
 cdr_status cdr__loss_fwd_base(const cdr_args *a) { return fwd(a, CDR__GEMM_BASE, &cdr__loss_rows_base); }
 cdr_status cdr__loss_fwd_avx2(const cdr_args *a) { return fwd(a, CDR__GEMM_AVX2, &cdr__loss_rows_avx2); }
@@ -205,6 +269,10 @@ cdr_status cdr__loss_bwd_base(const cdr_args *a) { return bwd(a, CDR__GEMM_BASE,
 cdr_status cdr__loss_bwd_avx2(const cdr_args *a) { return bwd(a, CDR__GEMM_AVX2, &cdr__loss_rows_avx2); }
 cdr_status cdr__loss_bwd_avx512(const cdr_args *a) { return bwd(a, CDR__GEMM_AVX512, &cdr__loss_rows_avx512); }
 cdr_status cdr__loss_bwd_avx512_bf16(const cdr_args *a) { return bwd(a, CDR__GEMM_AVX512_BF16, &cdr__loss_rows_avx512); }
+cdr_status cdr__loss_frozen_base(const cdr_args *a) { return frozen(a, CDR__GEMM_BASE, &cdr__loss_rows_base); }
+cdr_status cdr__loss_frozen_avx2(const cdr_args *a) { return frozen(a, CDR__GEMM_AVX2, &cdr__loss_rows_avx2); }
+cdr_status cdr__loss_frozen_avx512(const cdr_args *a) { return frozen(a, CDR__GEMM_AVX512, &cdr__loss_rows_avx512); }
+cdr_status cdr__loss_frozen_avx512_bf16(const cdr_args *a) { return frozen(a, CDR__GEMM_AVX512_BF16, &cdr__loss_rows_avx512); }
 
 #define WORK(NAME, WHICH, PATH) size_t NAME(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads) \
     { (void)n_in, (void)n_out; return WHICH(PATH, attr, t, n_threads); }
@@ -216,3 +284,7 @@ WORK(cdr__loss_bwd_base_work, bwd_work, CDR__GEMM_BASE)
 WORK(cdr__loss_bwd_avx2_work, bwd_work, CDR__GEMM_AVX2)
 WORK(cdr__loss_bwd_avx512_work, bwd_work, CDR__GEMM_AVX512)
 WORK(cdr__loss_bwd_avx512_bf16_work, bwd_work, CDR__GEMM_AVX512_BF16)
+WORK(cdr__loss_frozen_base_work, frozen_work, CDR__GEMM_BASE)
+WORK(cdr__loss_frozen_avx2_work, frozen_work, CDR__GEMM_AVX2)
+WORK(cdr__loss_frozen_avx512_work, frozen_work, CDR__GEMM_AVX512)
+WORK(cdr__loss_frozen_avx512_bf16_work, frozen_work, CDR__GEMM_AVX512_BF16)

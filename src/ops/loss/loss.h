@@ -20,9 +20,18 @@ extern const cdr_op cdr_op_loss;        /* h, w, targets -> loss_1, [lse_T]; the
 extern const cdr_op cdr_op_loss_bwd;    /* h, w, targets, lse, scale_1 -> [dh], [dw] */
 cdr_val cdr_loss(cdr_graph *g, cdr_val h_TD, cdr_val w_WD, cdr_val targets_T, int64_t chunk_tokens, int64_t chunk_vocab);
 
+/* For a head that is not trained: dh is made in the forward from the same logits, two products instead of three. scale_1 F32 is
+ * what the gradient of loss_1 will be. A row's logits are all there at once: chunk_tokens times the vocabulary, and where
+ * chunk_vocab divides the vocabulary, fewer tokens (64 at least) so that the logits take no more room than loss's.
+ * h, w, targets, scale_1 -> loss_1, [dh (dtype of h)] */
+extern const cdr_op cdr_op_loss_frozen;
+cdr_val cdr_loss_frozen(cdr_graph *g, cdr_val h_TD, cdr_val w_WD, cdr_val targets_T, cdr_val scale_1, int64_t chunk_tokens, int64_t chunk_vocab);
+
 /* ---- inside of the folder ------------------------------------------------------------------------------------- */
 enum { CDR__LOSS_H, CDR__LOSS_W, CDR__LOSS_TARGETS, CDR__LOSS_SUM, CDR__LOSS_LSE };
 enum { CDR__LSB_H, CDR__LSB_W, CDR__LSB_TARGETS, CDR__LSB_LSE, CDR__LSB_SCALE, CDR__LSB_DH, CDR__LSB_DW };
+
+enum { CDR__LSF_SCALE = 3, CDR__LSF_SUM, CDR__LSF_DH };      /* h, w and targets as in loss */
 
 /* What is done to a row of logits; one table per instruction set, the same bits in all (loss_rows.h). */
 typedef struct {
@@ -47,6 +56,15 @@ size_t cdr__loss_bwd_base_work(const void *attr, int n_in, int n_out, const cdr_
 size_t cdr__loss_bwd_avx2_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__loss_bwd_avx512_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__loss_bwd_avx512_bf16_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+cdr_status cdr__loss_frozen_base(const cdr_args *a);
+cdr_status cdr__loss_frozen_avx2(const cdr_args *a);
+cdr_status cdr__loss_frozen_avx512(const cdr_args *a);
+cdr_status cdr__loss_frozen_avx512_bf16(const cdr_args *a);
+size_t cdr__loss_frozen_base_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+size_t cdr__loss_frozen_avx2_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+size_t cdr__loss_frozen_avx512_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+size_t cdr__loss_frozen_avx512_bf16_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+void cdr__loss_frozen_ref(const cdr_ref_args *a);
 void cdr__loss_ref(const cdr_ref_args *a);
 void cdr__loss_bwd_ref(const cdr_ref_args *a);
 

@@ -7,8 +7,9 @@
  * Sources: Milakov & Gimelshein 2018 (online normalizer); spec/operators.md, 2 (chunk and CCE losses of other engines).
  * Precision: logits F32, never rounded: BF16 logits cost 4e-2 in dh where p_y is near 1, and BF16(p) - 1 all of it
  * (spec/numerics.md, 4.7). Sum of the loss in F64, ascending t. No term is dropped: a filter of small p costs up to 2e-2.
- * Not done: dh in the forward (one product less). It would need the scale before the loss is known to be wanted, and hold
- * dh until the backward reaches it.
+ * loss_frozen is (1) to (4) without dw, in one operator: for a head that is not trained, with the scale known beforehand, dh comes
+ * from the logits that lse came from (spec/operators.md, 2.6). It holds dh until the backward reaches it, so a trained head, which
+ * would need dw (W x D, F32) as well, does not take this way.
  */
 #include "ops/loss/loss.h"
 
@@ -142,6 +143,76 @@ const cdr_op cdr_op_loss_bwd = {
     .name = "loss_bwd", .flags = CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_loss_attr), .optional = 3u, .add_ok = 3u,
     .infer = loss_bwd_infer, .cost = loss_bwd_cost, .ref = cdr__loss_bwd_ref, .kernels = loss_bwd_kernels
 };
+
+/* ---- a head that is not trained ------------------------------------------------------------------------------------ */
+static cdr_status frozen_infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
+{
+    if (n_in != 4) CDR_FAIL(e, CDR_EINVAL, "loss_frozen: takes h, w, targets and scale, got %d operands", n_in);
+    CDR_TRY(inputs("loss_frozen", attr, in, e));
+    if (in[CDR__LSF_SCALE].dtype != CDR_F32 || cdr_type_elems(&in[CDR__LSF_SCALE]) != 1) CDR_FAIL(e, CDR_EINVAL, "loss_frozen: scale must be one f32");
+    *n_out = 2;
+    out[0] = cdr_type_1d(CDR_F64, 1);
+    out[1] = cdr_type_2d(in[0].dtype, in[0].n[0], in[0].n[1]);
+    return CDR_OK;
+}
+
+/* dh is there already, where the gradient of the loss is the scale that it was made with; else by the long way. */
+static cdr_status frozen_grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e)
+{
+    cdr_loss_attr a = *(const cdr_loss_attr *)cdr_graph_attr(g, c);
+    cdr_val in[5] = { cdr_graph_in(g, c, 0), cdr_graph_in(g, c, 1), cdr_graph_in(g, c, 2), CDR_NEW, dout[0] };
+    cdr_val dh = cdr_graph_out(g, c, 1), scale = cdr_graph_in(g, c, CDR__LSF_SCALE);
+    if (want[1]) CDR_FAIL(e, CDR_EINVAL, "loss_frozen: the head needs a gradient; use loss, which makes one");
+    if (want[CDR__LSF_SCALE]) CDR_FAIL(e, CDR_EINVAL, "loss_frozen: the scale has no gradient");
+    if (dout[1] != CDR_NONE) CDR_FAIL(e, CDR_EINVAL, "loss_frozen: only its first output has a gradient");
+    if (dout[0] == CDR_NONE || !want[0]) return CDR_OK;
+    if (dout[0] == scale && dh != CDR_NONE) {
+        din[0] = dh;
+        return CDR_OK;
+    }
+    cdr_val sum[2] = { CDR_NEW, CDR_NEW }, out[2] = { CDR_NEW, CDR_NONE };
+    if (cdr_graph_call(g, &cdr_op_loss, &a, 3, in, 2, sum) < 0) return CDR_EINVAL;
+    in[CDR__LSB_LSE] = sum[1];
+    if (cdr_graph_call(g, &cdr_op_loss_bwd, &a, 5, in, 2, out) < 0) return CDR_EINVAL;
+    din[0] = out[0];
+    return CDR_OK;
+}
+
+static cdr_cost frozen_cost(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    (void)attr;
+    cdr_cost c = { (cdr_absent(&t[CDR__LSF_DH]) ? 1 : 2) * product_flop(t), 0, 0, 0 };
+    add_bytes(&c, n_in, n_out, t);
+    return c;
+}
+
+static int frozen_saves(const void *attr, int n_in, const cdr_type *in, cdr_save *alt, int max)
+{
+    (void)attr, (void)n_in, (void)in;
+    if (max < 1) return 0;
+    alt[0] = (cdr_save){ .keep = 2u, .again_flop = 0 };
+    return 1;
+}
+
+static const cdr_kernel frozen_kernels[] = {
+    { "avx512_bf16", "bf16dot", CDR_DEV_CPU, CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16, reject_f32, cdr__loss_frozen_avx512_bf16_work, NULL, cdr__loss_frozen_avx512_bf16 },
+    { "avx512", "fma", CDR_DEV_CPU, CDR_ISA_AVX512, NULL, cdr__loss_frozen_avx512_work, NULL, cdr__loss_frozen_avx512 },
+    { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, NULL, cdr__loss_frozen_avx2_work, NULL, cdr__loss_frozen_avx2 },
+    { "base", "base", CDR_DEV_CPU, 0, NULL, cdr__loss_frozen_base_work, NULL, cdr__loss_frozen_base },
+    { .name = NULL }
+};
+
+const cdr_op cdr_op_loss_frozen = {
+    .name = "loss_frozen", .attr_bytes = sizeof(cdr_loss_attr), .optional = 2u, .infer = frozen_infer, .grad = frozen_grad,
+    .saves = frozen_saves, .cost = frozen_cost, .ref = cdr__loss_frozen_ref, .kernels = frozen_kernels
+};
+
+cdr_val cdr_loss_frozen(cdr_graph *g, cdr_val h_TD, cdr_val w_WD, cdr_val targets_T, cdr_val scale_1, int64_t chunk_tokens, int64_t chunk_vocab)
+{
+    cdr_loss_attr a = { chunk_tokens, chunk_vocab };
+    cdr_val in[] = { h_TD, w_WD, targets_T, scale_1 }, out[] = { CDR_NEW, CDR_NEW };
+    return cdr_graph_call(g, &cdr_op_loss_frozen, &a, 4, in, 2, out) < 0 ? CDR_NONE : out[0];
+}
 
 cdr_val cdr_loss(cdr_graph *g, cdr_val h_TD, cdr_val w_WD, cdr_val targets_T, int64_t chunk_tokens, int64_t chunk_vocab)
 {

@@ -42,3 +42,18 @@ void cdr__loss_bwd_ref(const cdr_ref_args *a)
         }
     }
 }
+
+void cdr__loss_frozen_ref(const cdr_ref_args *a)
+{
+    int64_t T = a->type[CDR__LOSS_H].n[0];
+    double *lse = cdr_alloc(sizeof(double) * (size_t)CDR_MAX(T, 1)), *out[2] = { a->out[0], lse }, *dh[2] = { a->out[1], NULL };
+    cdr_ref_args fwd = *a;
+    fwd.out = out;
+    cdr__loss_ref(&fwd);
+    const double *in[5] = { a->in[0], a->in[1], a->in[2], lse, a->in[CDR__LSF_SCALE] };
+    cdr_ref_args bwd = *a;
+    bwd.in = in;
+    bwd.out = dh;
+    if (a->out[1]) cdr__loss_bwd_ref(&bwd);
+    cdr_free(lse);
+}

@@ -167,6 +167,45 @@ static const char *bwd_holds(const cdr_args *a)
     return over_kernels(a, &cdr_op_loss_bwd, !cdr_absent(&a->type[CDR__LSB_DH]) && a->type[CDR__LSB_DH].dtype == CDR_BF16 ? 4e-3 : 1e-6);
 }
 
+/* In one piece: the bits of loss, and of loss_bwd with its lse, on the same path. */
+static const char *frozen_of_kernel(const cdr_args *a, int k)
+{
+    const cdr_kernel *fwd = &cdr_op_loss.kernels[k], *bwd = &cdr_op_loss_bwd.kernels[k];
+    cdr_type t[7] = { a->type[0], a->type[1], a->type[2], cdr_type_1d(CDR_F64, 1), cdr_type_1d(CDR_F32, a->type[0].n[0]) };
+    double sum = 0;
+    const char *bad = NULL;
+    void *lse = buffer(cdr_type_bytes(&t[4])), *work = buffer(fwd->work_bytes(&whole, 3, 2, t, 1)), *ptr[7] = { a->ptr[0], a->ptr[1], a->ptr[2], &sum, lse };
+    cdr_lane lane = { .n_threads = 1 };
+    CDR_CHECK(fwd->run(&(cdr_args){ .attr = &whole, .type = t, .ptr = ptr, .n_in = 3, .n_out = 2, .work = work, .lane = &lane }) == CDR_OK);
+    free(work);
+    outputs own = run_with(a, &cdr_op_loss_frozen.kernels[k], &whole, a->ptr[0], 1);
+    if (memcmp(&sum, own.ptr[CDR__LSF_SUM], sizeof sum) != 0) bad = "the loss has other bits than loss";
+    if (a->ptr[CDR__LSF_DH]) {
+        cdr_type tb[7] = { t[0], t[1], t[2], t[4], a->type[CDR__LSF_SCALE], a->type[CDR__LSF_DH], { .dtype = CDR_N_DTYPES } };
+        void *dh = buffer(cdr_type_bytes(&tb[5])), *pb[7] = { a->ptr[0], a->ptr[1], a->ptr[2], lse, a->ptr[CDR__LSF_SCALE], dh, NULL };
+        work = buffer(bwd->work_bytes(&whole, 5, 2, tb, 1));
+        CDR_CHECK(bwd->run(&(cdr_args){ .attr = &whole, .type = tb, .ptr = pb, .n_in = 5, .n_out = 2, .work = work, .lane = &lane }) == CDR_OK);
+        if (memcmp(dh, own.ptr[CDR__LSF_DH], cdr_type_bytes(&tb[5])) != 0) bad = "dh has other bits than loss_bwd's";
+        free(work);
+        free(dh);
+    }
+    outputs_free(&own);
+    free(lse);
+    return bad;
+}
+
+static const char *frozen_holds(const cdr_args *a)
+{
+    const char *bad = over_kernels(a, &cdr_op_loss_frozen, a->type[0].dtype == CDR_BF16 ? 4e-3 : 1e-6);
+    uint32_t isa = a->lane->device ? a->lane->device->isa : cdr_cpu_isa(NULL);
+    for (int k = 0; cdr_op_loss_frozen.kernels[k].name && !bad; k++) {
+        const cdr_kernel *kern = &cdr_op_loss_frozen.kernels[k];
+        CDR_CHECK(strcmp(kern->name, cdr_op_loss.kernels[k].name) == 0 && strcmp(kern->name, cdr_op_loss_bwd.kernels[k].name) == 0);
+        if ((kern->needs & ~isa) == 0 && !(kern->reject && kern->reject(a->attr, a->n_in, a->n_out, a->type))) bad = frozen_of_kernel(a, k);
+    }
+    return bad;
+}
+
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 #define M(dt, r, c) { .dtype = dt, .n_dim = 2, .n = { r, c } }
 #define V(dt, n_) { .dtype = dt, .n_dim = 1, .n = { n_ } }
@@ -176,6 +215,9 @@ static const char *bwd_holds(const cdr_args *a)
 #define BWD(nm, hd, wd, T, D, W, at, hf, sc, sk, mk, tl) { .name = nm, .op = &cdr_op_loss_bwd, .attr = &(at), .n_in = 5, \
     .in = { M(hd, T, D), M(wd, W, D), V(CDR_I32, T), V(CDR_F32, T), V(CDR_F32, 1) }, \
     .fill = { hf, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'c', sc, 0 } }, .skip_out = sk, .tol = tl, .make = mk, .property = bwd_holds }
+#define FRO(nm, hd, wd, T, D, W, at, hf, sc, sk, mk, gr, tl) { .name = nm, .op = &cdr_op_loss_frozen, .attr = &(at), .n_in = 4, \
+    .in = { M(hd, T, D), M(wd, W, D), V(CDR_I32, T), V(CDR_F32, 1) }, .fill = { hf, { 'n', 1, 0 }, { 'f', 0, 0 }, { 'c', sc, 0 } }, \
+    .skip_out = sk, .grad = gr, .tol = tl, .make = mk, .property = frozen_holds }
 #define N(sd) { 'n', sd, 0 }
 #define BY_MAKE { 'f', 0, 0 }
 
@@ -207,5 +249,14 @@ const cdr_case cdr_cases_loss[] = {
     BWD("T1 D64 W300 bf16 one token", CDR_BF16, CDR_BF16, 1, 64, 300, by_16_64, N(0.3), 1, 0, saved_all, 4e-3),
     BWD("T40 D24 W50 f32 dh alone", CDR_F32, CDR_F32, 40, 24, 50, by_7_13, N(0.5), 1, 2, saved_targets, 3e-6),
     BWD("T40 D24 W50 f32 dw alone", CDR_F32, CDR_F32, 40, 24, 50, by_7_13, N(0.5), 1, 1, saved_targets, 3e-6),
+    FRO("T40 D24 W50 f32 whole", CDR_F32, CDR_F32, 40, 24, 50, whole, N(0.5), 0.03125, 0, make_targets, 1, 3e-6),
+    FRO("T50 D24 W50 f32 chunks 7 x 13", CDR_F32, CDR_F32, 50, 24, 50, by_7_13, N(0.5), 0.03125, 0, make_targets, 1, 3e-6),
+    FRO("T60 D64 W256 bf16 chunks 16 x 64", CDR_BF16, CDR_BF16, 60, 64, 256, by_16_64, N(0.3), 1e-4, 0, make_targets, 0, 4e-3),
+    FRO("T33 D17 W29 h f32, w bf16, chunks 5 x all", CDR_F32, CDR_BF16, 33, 17, 29, tokens_5, N(1), 1, 0, make_all, 1, 5e-6),
+    FRO("T50 D64 W100 f32 p near 1", CDR_F32, CDR_F32, 50, 64, 100, by_16_64, BY_MAKE, 1, 0, make_sure, 0, 1e-3),
+    FRO("T50 D64 W100 bf16 p near 1", CDR_BF16, CDR_BF16, 50, 64, 100, by_16_64, BY_MAKE, 1, 0, make_sure, 0, 4e-3),
+    FRO("T20 D8 W30 f32 no targets", CDR_F32, CDR_F32, 20, 8, 30, by_7_13, N(1), 1, 0, make_none, 1, 0),
+    FRO("T1 D8 W1 f32 one token, one word", CDR_F32, CDR_F32, 1, 8, 1, whole, N(1), 1, 0, make_all, 0, 1e-6),
+    FRO("T40 D24 W50 f32 loss alone", CDR_F32, CDR_F32, 40, 24, 50, by_7_13, N(0.5), 1, 2, make_targets, 0, 1e-6),
     { .name = NULL }
 };
