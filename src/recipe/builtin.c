@@ -19,13 +19,6 @@ static bool same_name(const char *file, const char *name, bool folded)
     return strcmp(file + i, ".yaml") == 0;
 }
 
-static bool same_name(const char *a, const char *b, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if ((a[i] == '_' ? '-' : a[i]) != (b[i] == '_' ? '-' : b[i])) return false;
-    return true;
-}
-
 const char *cdr_builtin(const char *kind, const char *name)
 {
     size_t nk = strlen(kind);
