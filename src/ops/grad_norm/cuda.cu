@@ -41,7 +41,7 @@ extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_norm_parts_sum(const cdr_args *a)
     for (int i = 0; i < t.at.n; i++) {
         const cdr_type *g = &a->type[i];
         t.grad[i] = (const float *)a->ptr[i];
-        t.cols[i] = g->n[0] > 0 ? cdr_cuda_n_rows(g) * cdr_cuda_cols(g) / g->n[0] : 0;      /* elements of one row of axis 0 */
+        t.cols[i] = g->n_dim == 1 ? 1 : cdr_cuda_cols(g);      /* rows are flattened, as in op.c */
     }
     unsigned blocks = (unsigned)(t.at.n * (CDR_NORM_PARTS / t.at.n_shard));
     CU_LAUNCH(parts_sum, blocks, CU_THREADS, 0, a, t, (double *)a->ptr[t.at.n], a->pred);

@@ -1,14 +1,17 @@
 /* grad_norm: |g|^2 = sum over parameters, parts p = 0..127, elements of g_e^2                                    (1)
  *   clip = min(1, max_norm / (|g| + 1e-6)), 1 where max_norm = 0                                                 (2)
  *   ok  &= isfinite(|g|^2) and isfinite(loss)                                                                    (3)
- * A parameter of R rows is cut into 128 parts, part p = rows [p R / 128, (p+1) R / 128); a shard of n owns the parts
- * [s 128 / n, (s+1) 128 / n), whole parts. One F64 partial a part (16 strided F64 sums in a fixed order), added in
+ * A parameter of R rows (all axes but the last, flattened; the elements of a 1-D one) is cut into 128 parts, part p = rows
+ * [p R / 128, (p+1) R / 128); a shard of n owns the parts [s 128 / n, (s+1) 128 / n), whole parts. One F64 partial a part (16 strided F64 sums in a fixed order), added in
  * (parameter, part) order, so the norm has the same bits on every number of shards. Parts table of sharded parameters:
  * [shard][parameter][128 / n]. Source: spec/spine.md, section 5; (2) as torch.nn.utils.clip_grad_norm_.
  */
 #include "ops/grad_norm/grad_norm.h"
 #include <assert.h>
 #include <math.h>
+
+/* Rows of a gradient: all axes but the last, flattened; the elements of a 1-D one. */
+static int64_t rows_of(const cdr_type *t) { return t->n_dim == 1 ? t->n[0] : cdr_type_rows(t); }
 
 static cdr_status parts_infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
@@ -19,8 +22,8 @@ static cdr_status parts_infer(const void *attr, int n_in, const cdr_type *in, in
     for (int i = 0; i < n_in; i++) {
         if (in[i].dtype != CDR_F32) CDR_FAIL(e, CDR_EINVAL, "norm_parts: gradient %d is not F32", i);
         if (in[i].pitch != 0) CDR_FAIL(e, CDR_EINVAL, "norm_parts: gradient %d has a pitch; gradients are dense", i);
-        if (in[i].n[0] != cdr_ceil_div(a->rows[i], a->n_shard))
-            CDR_FAIL(e, CDR_EINVAL, "norm_parts: gradient %d has %lld rows, a shard has %lld", i, (long long)in[i].n[0],
+        if (in[i].n_dim < 1 || rows_of(&in[i]) != cdr_ceil_div(a->rows[i], a->n_shard))
+            CDR_FAIL(e, CDR_EINVAL, "norm_parts: gradient %d has %lld rows, a shard has %lld", i, (long long)rows_of(&in[i]),
                      (long long)cdr_ceil_div(a->rows[i], a->n_shard));
     }
     *n_out = 1;
@@ -57,7 +60,7 @@ static cdr_status parts_run(const cdr_args *a)
 #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
     for (int ip = 0; ip < t->n * per; ip++) {
         int i = ip / per;
-        int64_t first, end, cols = cdr_type_elems(&a->type[i]) / a->type[i].n[0];
+        int64_t first, end, cols = cdr_type_elems(&a->type[i]) / rows_of(&a->type[i]);
         part_rows(t, i, ip % per, &first, &end);
         parts[ip] = sum_squares((const float *)a->ptr[i] + first * cols, (end - first) * cols);
     }
@@ -70,7 +73,7 @@ static void parts_ref(const cdr_ref_args *a)
     int per = CDR_NORM_PARTS / t->n_shard;
     for (int i = 0; i < t->n; i++)
         for (int p = 0; p < per; p++) {
-            int64_t first, end, cols = cdr_type_elems(&a->type[i]) / a->type[i].n[0];
+            int64_t first, end, cols = cdr_type_elems(&a->type[i]) / rows_of(&a->type[i]);
             part_rows(t, i, p, &first, &end);
             double s = 0;
             for (int64_t x = first * cols; x < end * cols; x++) s += a->in[i][x] * a->in[i][x];

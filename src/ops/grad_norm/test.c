@@ -3,6 +3,7 @@
 
 static const cdr_norm_parts_attr one = { .n = 1, .n_shard = 1, .rows = { 130 } };
 static const cdr_norm_parts_attr two = { .n = 2, .n_shard = 2, .shard = 1, .rows = { 512, 256 } };
+static const cdr_norm_parts_attr three_d = { .n = 2, .n_shard = 2, .shard = 1, .rows = { 4 * 96, 256 } };       /* experts [4, 96, 40] and a matrix */
 static const cdr_norm_parts_attr few = { .n = 1, .n_shard = 1, .rows = { 5 } };
 static const cdr_norm_total_attr t2 = { .n_shard = 4, .n_a = 3, .n_b = 2, .max_norm = 1.0 };
 static const cdr_norm_total_attr free_norm = { .n_shard = 1, .n_a = 0, .n_b = 1, .max_norm = 0.0 };
@@ -12,6 +13,8 @@ const cdr_case cdr_cases_grad_norm[] = {
       .fill = { { 'n', 1, 0 } }, .tol = 1e-12 },
     { .name = "two, shard 1 of 2", .op = &cdr_op_norm_parts, .attr = &two, .n_in = 2,
       .in = { { CDR_F32, 0, 2, { 256, 48 }, 0 }, { CDR_F32, 0, 2, { 128, 17 }, 0 } }, .fill = { { 'n', 1, 0 }, { 'n', 100, 0 } }, .tol = 1e-12 },
+    { .name = "experts on three axes, shard 1 of 2", .op = &cdr_op_norm_parts, .attr = &three_d, .n_in = 2,
+      .in = { { CDR_F32, 0, 3, { 2, 96, 40 }, 0 }, { CDR_F32, 0, 2, { 128, 17 }, 0 } }, .fill = { { 'n', 1, 0 }, { 'n', 100, 0 } }, .tol = 1e-12 },
     { .name = "fewer rows than parts", .op = &cdr_op_norm_parts, .attr = &few, .n_in = 1, .in = { { CDR_F32, 0, 1, { 5 }, 0 } },
       .fill = { { 'n', 1, 0 } }, .tol = 1e-12 },
     { .name = "clipped", .op = &cdr_op_norm_total, .attr = &t2, .n_in = 4,
