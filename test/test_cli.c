@@ -300,6 +300,46 @@ static void plans_that_do_not_fit(void)
     T_HAS(errors, "take a smaller model");
 }
 
+/* Patterns: a group, a leaf, a glob, a regular expression, the end of a name; what is frozen is in no checkpoint, and a resume has
+ * the bits of a run that was never stopped. */
+static void freezing(void)
+{
+    static const struct { const char *set, *trained; } one[] = {
+        { "'train.freeze=[embed]'", "501,488 trained" }, { "'train.freeze=[embed_tokens]'", "501,488 trained" },
+        { "'train.freeze=[\"model.embed*\"]'", "501,488 trained" }, { "'train.freeze=[\"re:model[.]embed_tokens[.]weight\"]'", "501,488 trained" },
+        { "'train.freeze=[model.embed_tokens]'", "501,488 trained" }, { "'train.trainable=[lm_head]'", "65,536 trained" },
+        { "'train.trainable=[head, norms]' --set 'train.freeze=[model.norm]'", "66,160 trained" },
+    };
+    char *text;
+    size_t n;
+    for (int i = 0; i < CDR_COUNT(one); i++) {
+        T_NEAR(run(cdr_pool_printf(pool, "plan tiny-test --set %s", one[i].set)), 0, 0);
+        T_HAS(out, one[i].trained);
+    }
+    T_NEAR(run("plan tiny-test --set 'train.freeze=[o_prj]'"), 1, 0);
+    T_HAS(errors, "error: --set train.freeze: train.freeze \"o_prj\" matches none of ");
+    T_HAS(errors, "Did you mean o_proj");
+    T_HAS(errors, "[config.no-match]");
+    T_NEAR(run("plan tiny-test --set 'train.freeze=[\"re:(\"]'"), 1, 0);
+    T_HAS(errors, "[config.bad-pattern]");
+    T_NEAR(run("plan tiny-test --set 'train.freeze=[\"*\"]'"), 1, 0);
+    T_HAS(errors, "[config.nothing-trains]");
+    const char *r = recipe(), *flags = "--set 'train.freeze=[embed, norms]' --set schedule.horizon=6 -q";
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/frozen --steps 6 %s", r, dir, flags)), 0, 0);
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/frozen2 --steps 3 %s", r, dir, flags)), 0, 0);
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/frozen2 --steps 6 %s", r, dir, flags)), 0, 0);
+    T_CHECK(cdr_file_read(cdr_pool_printf(pool, "%s/frozen/checkpoints/step-000000006/manifest.json", dir), 1 << 20, &text, &n, &err) == CDR_OK);
+    T_CHECK(strstr(text, "embed_tokens") == NULL && strstr(text, "layernorm") == NULL && strstr(text, "lm_head.weight.master") == NULL);
+    T_HAS(text, "lm_head.weight.m\"");
+    cdr_free(text);
+    T_NEAR(run(cdr_pool_printf(pool, "eval %s/frozen --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir)), 0, 0);
+    const char *whole = out;
+    T_NEAR(run(cdr_pool_printf(pool, "eval %s/frozen2 --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir)), 0, 0);
+    T_STR(out, whole);
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/frozen2 --steps 8 -q", r, dir)), 1, 0);
+    T_HAS(errors, "train.freeze: is [], was [embed, norms] in ");
+}
+
 static void plan_prints_the_layers_asked_for(void)
 {
     T_NEAR(run("plan tiny-test --print why --layers 1"), 0, 0);
@@ -412,6 +452,7 @@ int main(int argc, char **argv)
     T_RUN(control_files);
     T_RUN(generation_stops);
     T_RUN(plans_that_do_not_fit);
+    T_RUN(freezing);
     T_RUN(plan_prints_the_layers_asked_for);
     T_RUN(show_prints_origins);
     T_RUN(help_lists_every_flag_and_an_example_that_parses);

@@ -77,25 +77,6 @@ static int64_t run_class(const cdr_bundle *b, int cls)
     return sum;
 }
 
-static int64_t frozen_elems(const cdr_bundle *b)
-{
-    int64_t n = 0;
-    for (int32_t i = 0; i < b->n_params; i++) if (b->params[i].train == CDR_FROZEN) n += cdr_type_elems(&b->params[i].global);
-    return n;
-}
-
-/* The model's summary; where a part of it is frozen, "all trained" becomes how much is. */
-static char *summary(const cdr_session *s)
-{
-    static const char all[] = ", all trained";
-    char *text = cdr_model_summary(s->model, s->pool), n[32];
-    size_t len = strlen(text), k = sizeof all - 1;
-    int64_t frozen = frozen_elems(&s->bundle);
-    if (frozen == 0 || len < k || strcmp(text + len - k, all) != 0) return text;
-    cdr_format_count(n, s->info->n_params - frozen);
-    return cdr_pool_printf(s->pool, "%.*s, %s trained", (int)(len - k), text, n);
-}
-
 static void banner_lines(cdr_events *e, const char *how)
 {
     const cdr_session *s = e->s;
@@ -103,7 +84,7 @@ static void banner_lines(cdr_events *e, const char *how)
     const cdr_bundle *b = &s->bundle;
     char n1[32], n2[32], n3[32], n4[32];
     fprintf(e->out, "cadre %s  train %s -> %s (%s, run %s)\n", CDR_VERSION, s->r.name, s->r.output_dir, how, e->run);
-    fprintf(e->out, "model     %s, %s\n", summary(s), strcmp(how, "new") == 0 ? "random weights" : "weights of the checkpoint");
+    fprintf(e->out, "model     %s, %s\n", cdr__summary(s), strcmp(how, "new") == 0 ? "random weights" : "weights of the checkpoint");
     char ceiling[64] = "unknown";
     if (e->gemm_peak > 0) snprintf(ceiling, sizeof ceiling, "%.0f GFLOP/s %s (measured)", e->gemm_peak * 1e-9, cdr_dtype_row(s->opts.compute)->name);
     int64_t total = b->run_bytes[0] + b->exec_bytes[0];
@@ -162,7 +143,7 @@ void cdr__events_banner(cdr_events *e, const char *how)
     cdr_jw_int(&w, "text", s->info->n_params);
     cdr_jw_int(&w, "total", s->info->n_params);
     cdr_jw_int(&w, "active", s->info->n_active);
-    cdr_jw_int(&w, "trained", s->info->n_params - frozen_elems(&s->bundle));
+    cdr_jw_int(&w, "trained", cdr__trained_params(s));
     cdr_jw_end(&w, '}');
     cdr_jw_begin(&w, "layers", '{');
     for (int i = 0; i < s->info->n_kinds; i++) cdr_jw_int(&w, s->info->kind[i].kind, s->info->kind[i].n);

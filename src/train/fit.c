@@ -75,6 +75,7 @@ static bool try_ranks(const cdr_session *s, cdr_fix *f)
     bool per_node = s->r.memory.device_limit <= 0 && s->machine.n_tiers > 0 && s->machine.tier[0].per_node;
     for (int by = 2; by <= s->opts.n_micro; by *= 2) {
         cdr_compile_opts o = s->opts;
+        if (s->bundle.run_bytes[0] / by > o.budget_bytes / (per_node ? by : 1)) continue;      /* fewer bytes than a by-th of it no rank has */
         int width = o.mesh.size[CDR_AXIS_SHARD] * by, world = o.mesh.world * by;
         o.n_micro /= by;
         o.mesh = (cdr_mesh){ .size = { o.mesh.size[CDR_AXIS_REPLICATE], width, 1 }, .world = world };
@@ -93,6 +94,7 @@ int cdr__fixes(const cdr_session *s, cdr_fix fix[CDR_MAX_FIXES])
     int n = 0;
     memset(fix, 0, sizeof *fix * CDR_MAX_FIXES);
     if (s->opts.budget_bytes <= 0) return 0;
+    if (s->bundle.run_bytes[0] > s->opts.budget_bytes) return try_ranks(s, &fix[0]) ? 1 : 0;      /* nothing else makes what lives all run smaller */
     if (try_policy(s, &fix[n])) n++;
     else fix[n] = (cdr_fix){ 0 };
     if (try_loss_chunk(s, &fix[n])) n++;

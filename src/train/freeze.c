@@ -126,3 +126,22 @@ cdr_status cdr__session_freeze(const cdr_session *s, cdr_compile_opts *o, cdr_er
     o->freeze = name;
     return CDR_OK;
 }
+
+int64_t cdr__trained_params(const cdr_session *s)
+{
+    int64_t n = s->info->n_params;
+    for (int32_t i = 0; i < s->bundle.n_params; i++)
+        if (s->bundle.params[i].train == CDR_FROZEN) n -= cdr_type_elems(&s->bundle.params[i].global);
+    return n;
+}
+
+char *cdr__summary(const cdr_session *s)
+{
+    static const char all[] = ", all trained";
+    char *text = cdr_model_summary(s->model, s->pool), n[32];
+    size_t len = strlen(text), k = sizeof all - 1;
+    int64_t trained = cdr__trained_params(s);
+    if (trained == s->info->n_params || len < k || strcmp(text + len - k, all) != 0) return text;
+    cdr_format_count(n, trained);
+    return cdr_pool_printf(s->pool, "%.*s, %s trained", (int)(len - k), text, n);
+}

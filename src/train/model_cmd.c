@@ -13,7 +13,8 @@ static cdr_status open_checkpoint(cdr_session *s, const char *path, const cdr_co
     const char *text = cdr_ckpt_recipe(*ck);
     cdr_recipe_text rt = { text, strlen(text), cdr_pool_printf(s->pool, "%s/recipe.yaml", cdr_ckpt_dir(*ck)), "run" };
     CDR_TRY(cdr_recipe_parse(&rt, c, s->pool, &s->r, err));
-    return cdr__session_model(s, err);
+    CDR_TRY(cdr__session_model(s, err));
+    return cdr__session_tokenizer(s, err);
 }
 
 /* Ranks of this command, whatever the run had: all of them shard. */

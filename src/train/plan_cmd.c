@@ -58,7 +58,11 @@ static void to_text(const plan *p, cdr_text *t)
     const cdr_session *s = &p->s;
     const cdr_account *a = &p->a;
     char n[32], limit[32], off[32];
-    cdr_text_printf(t, "model     %s\n", cdr_model_summary(s->model, s->pool));
+    cdr_text_printf(t, "model     %s\n", cdr__summary(s));
+    cdr_format_count(n, s->info->n_params);
+    cdr_format_count(limit, s->info->n_active);
+    cdr_format_count(off, cdr__trained_params(s));
+    if (s->info->n_params >= 1000000) cdr_text_printf(t, "          %s parameters, %s active, %s trained\n", n, limit, off);     /* the line above rounds */
     cdr_text_printf(t, "mesh      replicate %d x shard %d x context 1; %lld micro-batch%s of %lld tokens a rank; %d rank%s compiled in %.2f s\n",
                     s->mesh.size[0], s->mesh.size[1], (long long)s->r.ranks.n_micro, s->r.ranks.n_micro == 1 ? "" : "es", (long long)s->opts.T,
                     s->n_ranks, s->n_ranks == 1 ? "" : "s", s->compile_s);
@@ -106,7 +110,7 @@ static void to_json(const plan *p, cdr_jw *w)
     cdr_jw_int(w, "text", s->info->n_params);
     cdr_jw_int(w, "total", s->info->n_params);
     cdr_jw_int(w, "active", s->info->n_active);
-    cdr_jw_int(w, "trained", s->info->n_params);
+    cdr_jw_int(w, "trained", cdr__trained_params(s));
     cdr_jw_end(w, '}');
     cdr_jw_begin(w, "rank_classes", '[');
     cdr_jw_begin(w, NULL, '{');

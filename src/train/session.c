@@ -19,7 +19,12 @@ cdr_status cdr__session_model(cdr_session *s, cdr_err *err)
     CDR_TRY(cdr_model_load(&spec, s->pool, &s->model, err));
     s->info = cdr_model_get_info(s->model);
     s->builder = cdr_model_builder(s->model);
-    CDR_TRY(cdr_machine_load(s->r.machine.file, s->pool, &s->machine, err));
+    return cdr_machine_load(s->r.machine.file, s->pool, &s->machine, err);
+}
+
+cdr_status cdr__session_tokenizer(cdr_session *s, cdr_err *err)
+{
+    if (s->tok) return CDR_OK;
     const char *type = strcmp(s->r.data.tokenizer, "model") == 0 ? s->info->tokenizer : s->r.data.tokenizer;
     CDR_TRY(cdr_tokenizer_open(type, &s->tok, err));
     if (cdr_tokenizer_vocab(s->tok) != s->info->vocab)
@@ -85,6 +90,7 @@ static cdr_data_source *sources(cdr_session *s, const cdr_sources *in)
 cdr_status cdr__session_data(cdr_session *s, cdr_err *err)
 {
     const cdr_recipe *r = &s->r;
+    CDR_TRY(cdr__session_tokenizer(s, err));
     cdr_data_opts o = { .train = sources(s, &r->data.train), .n_train = r->data.train.n, .eval = sources(s, &r->data.eval),
                         .n_eval = r->data.eval.none ? 0 : r->data.eval.n, .eval_fraction = r->data.eval_fraction, .tokenizer = s->tok,
                         .seed = (uint64_t)r->seed, .sequence_length = r->train.sequence_length, .micro_batch_tokens = r->train.micro_batch_tokens,

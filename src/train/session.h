@@ -37,7 +37,8 @@ typedef struct {
 } cdr_session;
 
 cdr_status cdr__session_recipe(cdr_session *s, const char *recipe, const cdr_common *c, cdr_err *err);
-cdr_status cdr__session_model(cdr_session *s, cdr_err *err);               /* after the recipe: model, tokenizer, machine */
+cdr_status cdr__session_model(cdr_session *s, cdr_err *err);               /* after the recipe: model, machine */
+cdr_status cdr__session_tokenizer(cdr_session *s, cdr_err *err);           /* of what reads or writes text; a plan does neither */
 cdr_status cdr__session_ranks(cdr_session *s, cdr_err *err);
 cdr_status cdr__session_data(cdr_session *s, cdr_err *err);
 cdr_status cdr__session_compile(cdr_session *s, cdr_err *err);
@@ -84,6 +85,10 @@ cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, cdr_restore_opts o, cdr_re
 
 /* FLOP/s of this rank's threads on products of dtype: the best ever measured here; 0: unknown (not a CPU). */
 double cdr__gemm_ceiling(const cdr_device *d, int dtype);
+
+/* Elements that training changes: those of the model without its frozen parameters; the model's summary, which says so. */
+int64_t cdr__trained_params(const cdr_session *s);
+char *cdr__summary(const cdr_session *s);
 
 /* FLOPs of one trained token, forward and backward, without recompute: 6 per matrix element, attention by mean key count. */
 double cdr__flops_per_token(const cdr_session *s);
