@@ -1,5 +1,6 @@
 /* test_models.c: descriptions: exact parameter counts by hand, names, schedules, expressions; everything unknown or not in
- * this version is refused by a message that says so; the forward of each mode builds with the right shapes and parameters. */
+ * this version is refused by a message that says so; the forward of each mode builds with the right shapes and parameters.
+ * The released families are in test_families.c. */
 #include "models/model_parts.h"
 #include "test.h"
 
@@ -82,7 +83,7 @@ static void names_shapes_units(void)
     T_CHECK(load_text(dense, NULL, NULL) == CDR_OK);
     if (err.status) T_STR(err.text, "");
     const cdr__tensor *t = tensor("lm.model.layers.3.self_attn.kv_b.weight");
-    T_CHECK(t->need->n[0] == 10 && t->need->n[1] == 4 && t->need->block_rows == 5 && t->unit == 4 && t->layer == 3 && t->dtype == CDR_BF16);
+    T_CHECK(t->need->n[0] == 10 && t->need->n[1] == 4 && t->stored == 40 && t->need->block_rows == 5 && t->unit == 4 && t->layer == 3 && t->dtype == CDR_BF16);
     T_CHECK(tensor("lm.embed.weight")->unit == 0 && tensor("lm.head.weight")->unit == 7 && tensor("lm.norm.weight")->unit == 7);
     T_CHECK(tensor("lm.model.layers.0.input_layernorm.weight")->need->n[0] == 8);
     T_CHECK(tensor("lm.model.layers.1.mlp.up_proj.weight")->need->n[0] == 5);      /* dense: the size glu.width */
@@ -187,23 +188,93 @@ static void rows_and_parts_must_meet(void)
     refused("norm: [norm.weight, [hidden]]", "norm: [norm.weight, [hidden, 1]]", "model.bad-shape", "is [8, 1] here, the block needs [8]");
     refused("norm: [norm.weight, [hidden]]", "norm: [norm.weight]", "model.bad-row", "a tensor row is [name, [shape]");
     refused("\"gate|up\": [\"{}_proj.weight\"", "\"gate|up\": [\"proj.weight\"", "model.bad-row", "alternatives need a {}");
-    refused("o: [o.weight", "o: [\"{expert}.weight\"", "model.bad-row", "only {layer} and {}");
+    refused("o: [o.weight", "o: [\"{expert}.weight\"", "model.bad-row", "o of block mla is no expert's");
+    refused("o: [o.weight", "o: [\"{head}.weight\"", "model.bad-row", "only {layer}, {expert} and {}");
     refused("heads*(nope+ext), hidden]", "heads*(nop+ext), hidden]", "model.unknown-size", "t.yaml:15:9: nop is no size of this description. Did you mean nope");
+}
+
+static void formats_and_options(void)
+{
+    const char *row = "norm: [norm.weight, [hidden]]";
+    struct { const char *format; int trains; } ok[] = { { "F32", CDR_F32 }, { "BF16", CDR_BF16 }, { "F16", CDR_F16 }, { "BF16|MXFP4", CDR_BF16 },
+                                                        { "F32|BF16", CDR_F32 }, { "BF16|FP8_128", CDR_BF16 }, { "FP8_128", CDR_BF16 } };
+    for (int i = 0; i < (int)(sizeof ok / sizeof *ok); i++) {
+        const char *from = i == 3 ? "down: [down_proj.weight, [hidden, width]]" : row;
+        const char *to = i == 3 ? "down: [down_proj.weight, [hidden, width], BF16|MXFP4]" : cdr_pool_printf(pool, "norm: [norm.weight, [hidden], %s]", ok[i].format);
+        const char *text = i == 3 ? edit(dense, "glu: {width: 5}", "glu: {width: 32}") : dense;
+        T_CHECK(load_text(edit(text, from, to), NULL, i == 3 ? "0" : NULL) == CDR_OK);
+        if (err.status) T_STR(err.text, ok[i].format);
+        T_CHECK(tensor(i == 3 ? "lm.model.layers.0.mlp.down_proj.weight" : "lm.norm.weight")->dtype == ok[i].trains);
+    }
+    refused(row, "norm: [norm.weight, [hidden], F31]", "model.bad-value", "dtype \"F31\" is not F32");
+    refused(row, "norm: [norm.weight, [hidden], \"BF16|\"]", "model.bad-value", "is not F32");
+    refused(row, "norm: [norm.weight, [hidden], U8]", "model.not-in-version", "dtype \"U8\" is not in this version for a trained tensor");
+    refused("down: [down_proj.weight, [hidden, width]]", "down: [down_proj.weight, [hidden, width], BF16|MXFP4]", "model.bad-shape", "MXFP4 packs 32 at a time");
+    /* as stored: padding and further axes count, the parameter stays */
+    T_CHECK(load_text(dense, NULL, NULL) == CDR_OK);
+    int64_t bare = m->info.n_params;
+    T_CHECK(load_text(edit(dense, row, "norm: [norm.weight, [hidden], F32, {stored: [1, \"round_up(hidden, 128)\"], fill: 0}]"), NULL, NULL) == CDR_OK);
+    if (err.status) T_STR(err.text, "");
+    T_CHECK(m->info.n_params == bare + 120 && tensor("lm.norm.weight")->stored == 128 && tensor("lm.norm.weight")->need->n[0] == 8);
+    T_CHECK(load_text(edit(dense, row, "norm: [norm.weight, [hidden], BF16, {place: replicate}]"), NULL, NULL) == CDR_OK);
+    T_CHECK(tensor("lm.norm.weight")->place == CDR__PLACE_REPLICATE && tensor("lm.head.weight")->place == CDR__PLACE_SHARD);
+    T_CHECK(load_text(edit(dense, "\"gate|up\": [\"{}_proj.weight\", [width, hidden]]",
+                           "gate: [gu.weight, [width, hidden], BF16, {split: [0, 2, 0]}], up: [gu.weight, [width, hidden], BF16, {split: [0, 2, 1]}]"), NULL, NULL) == CDR_OK);
+    T_CHECK(tensor("lm.model.layers.0.mlp.gu.weight#1")->need->n[0] == 5);
+    refused(row, "norm: [norm.weight, [hidden], BF16, {stord: [8]}]", "model.unknown-key", "a tensor row has no stord. Did you mean stored?");
+    refused(row, "norm: [norm.weight, [hidden], BF16, {stored: [4]}]", "model.bad-shape", "is stored as [4], which does not hold [8]");
+    refused(row, "norm: [norm.weight, [hidden], BF16, {fill: 0}]", "model.bad-row", "fill is the number that pads");
+    refused(row, "norm: [norm.weight, [hidden], BF16, {optional: x}]", "model.bad-row", "optional is the number");
+    refused(row, "norm: [norm.weight, [hidden], BF16, {optional: 1}]", "model.bad-row", "cannot be absent");
+    refused(row, "norm: [norm.weight, [hidden], BF16, {place: somewhere}]", "model.bad-row", "place is shard, replicate or expert");
+    refused(row, "norm: [norm.weight, [hidden], BF16, {place: expert}]", "model.bad-row", "rows with {expert}");
+    refused(row, "norm: [norm.weight, [hidden], BF16, {split: [0, 2]}]", "model.bad-row", "split is [axis, n, i]");
+    refused(row, "norm: [norm.weight, [hidden], BF16, {split: [1, 2, 0]}]", "model.bad-row", "split is [axis, n, i]");
+    refused(row, "norm: [norm.weight, [hidden], BF16, {split: [0, 2, 2]}]", "model.bad-row", "split is [axis, n, i]");
+}
+
+/* What only a directory uses is known and its form is checked; a default of config is a size. */
+static void sections_of_a_directory(void)
+{
+    const char *good = "match: {architectures: [A], model_type: [a]}\ncarry: [v.*]\nserve: {sglang: [o]}\n"
+                       "config: {hidden: hidden_size | d_model, glu.width: \"ffn = 7\", rope_theta: rope_theta = 100}\nprefix: lm.";
+    T_CHECK(load_text(edit(edit(dense, "prefix: lm.", good), "theta: 100", "theta: rope_theta"), NULL, NULL) == CDR_OK);
+    if (err.status) T_STR(err.text, "");
+    T_CHECK(tensor("lm.model.layers.0.mlp.up_proj.weight")->need->n[0] == 5);                /* sizes win over a default */
+    refused("prefix: lm.", "match: {architecture: [A]}", "model.unknown-key", "Did you mean architectures?");
+    refused("prefix: lm.", "match: {architectures: A}", "model.bad-value", "match.architectures is a list");
+    refused("prefix: lm.", "carry: v.*", "model.bad-value", "carry is a list");
+    refused("prefix: lm.", "serve: {sglang: o}", "model.bad-value", "serve.sglang is a list");
+    refused("prefix: lm.", "config: {hidden: hidden_size |}", "model.bad-value", "is not \"key | alias = default\"");
+    refused("prefix: lm.", "config: {hidden: \"= 5\"}", "model.bad-value", "is not \"key | alias = default\"");
+    refused("prefix: lm.", "config: {hidden: hidden_size = wide}", "model.bad-value", "is no number of at least 0");
+    refused("{type: byte}", "{type: byte, files: x}", "model.unknown-key", "tokenizer has no files. Did you mean file?");
 }
 
 static void what_is_not_here_yet_says_so(void)
 {
-    refused("{type: glu}", "{type: glu, activation: {type: situ, beta: 4.0}}", "model.not-in-version", "block dense: activation situ is not in this version");
-    refused("theta: 100}}", "theta: 100}, output_gate: true}", "model.not-in-version", "output_gate is not in this version");
-    refused("theta: 100}}", "theta: 100}, indexer: {heads: 2}}", "model.not-in-version", "indexer is not in this version");
-    refused("theta: 100}", "theta: 100, scaling: {factor: 4}}", "model.not-in-version", "rope scaling is not in this version");
-    refused("residual: prenorm", "residual: {type: attn_res, block: 2}", "model.not-in-version", "attn_res is not in this version");
-    refused("mla: {type: mla, position: {rope: half, theta: 100}}", "mla: {type: kda}", "model.not-in-version", "type kda is not in this version; mla and glu are");
-    refused("dense: {type: glu}", "dense: {type: moe}", "model.not-in-version", "type moe is not in this version");
+    refused("{type: glu}", "{type: glu, activation: gelu}", "model.bad-value", "activation of block dense is silu, or {type: situ");
+    refused("{type: glu}", "{type: glu, activation: {type: situ, bta: 4.0}}", "model.unknown-key", "activation has no bta. Did you mean beta?");
+    refused("{type: glu}", "{type: glu, activation: {type: situ, beta: 0}}", "model.bad-value", "above 0");
+    refused("theta: 100}}", "theta: 100}, output_gate: maybe}", "model.bad-value", "output_gate of block mla is true or false");
+    refused("theta: 100}}", "theta: 100}, output_gate: true}", "model.missing-part", "part g of block mla has no row");
+    refused("theta: 100}}", "theta: 100}, indexer: {heads: 2}}", "model.missing-attribute", "block mla has no index.dim. Give it there, or as size index.dim");
+    refused("theta: 100}}", "theta: 100}, indexer: {heads: 2, dim: 4, top_k: 2}}", "model.bad-value", "q_lora is none");
+    refused("theta: 100}}", "theta: 100}, indexer: {heads: 2, layers: [1]}}", "model.not-in-version", "indexer.layers");
+    refused("theta: 100}}", "theta: 100}, indexer: yes}", "model.bad-value", "indexer is none, or {heads");
+    refused("theta: 100}", "theta: 100, scaling: {factor: 4}}", "model.bad-value", "scaling is none, or {type: yarn");
+    refused("theta: 100}", "theta: 100, scaling: {type: yarn, factor: 4, original: 0}}", "model.bad-value", "original at least 1 token");
+    refused("theta: 100}", "theta: 100, scaling: {type: yarn, factor: 4}}", "model.missing-attribute", "has no original");
+    refused("theta: 100}", "theta: 100, scalling: none}", "model.unknown-key", "position has no scalling. Did you mean scaling?");
+    refused("theta: 100}", "theta: 0.5}", "model.bad-value", "theta is above 1");
+    refused("residual: prenorm", "residual: postnorm", "model.bad-value", "residual is prenorm or {type: attn_res, block}");
+    refused("residual: prenorm", "residual: {type: attn_res}", "model.missing-attribute", "attn_res needs block");
+    refused("residual: prenorm", "residual: {type: attn_res, block: 0}", "model.bad-size", "from 1 layer");
+    refused("residual: prenorm", "residual: {type: attn_res, blok: 3}", "model.unknown-key", "Did you mean block?");
+    refused("residual: prenorm", "residual: {type: attn_res, block: 2}", "model.missing-part", "part res.proj of block model has no row");
     refused("dense: {type: glu}", "dense: {type: glu}\n  model: {type: model, tie: true}", "model.not-in-version", "tie");
+    refused("dense: {type: glu}", "dense: {type: glu}\n  model: {type: model, vision: {type: moonvit2}}", "model.not-in-version", "vision");
     refused("prefix: lm.", "weights_from: dir", "model.not-in-version", "weights_from");
-    refused("norm: [norm.weight, [hidden]]", "norm: [norm.weight, [hidden], MXFP4]", "model.not-in-version", "dtype \"MXFP4\"");
-    refused("norm: [norm.weight, [hidden]]", "norm: [norm.weight, [hidden], F32, {stored: [16]}]", "model.not-in-version", "option stored");
     refused("ext: 2,", "ext: 3,", "model.bad-size", "even ext");
     cdr_model_spec s = { .path = "test" };
     err = (cdr_err){ 0 };
@@ -236,7 +307,7 @@ static void extends_merges_and_removes(void)
 
 static cdr_io make_io(cdr_graph *g, cdr_mode mode, int64_t T, int64_t S)
 {
-    cdr_io io = { .mode = mode, .T = T, .S = S, .compute = CDR_BF16, .targets_T = CDR_NONE, .scale_1 = CDR_NONE, .n_live_1 = CDR_NONE, .loss_1 = CDR_NONE,
+    cdr_io io = { .mode = mode, .T = T, .S = S, .compute = CDR_BF16, .dense_1 = CDR_NONE, .micro_1 = CDR_NONE, .scale_rows_1 = CDR_NONE, .targets_T = CDR_NONE, .scale_1 = CDR_NONE, .n_live_1 = CDR_NONE, .loss_1 = CDR_NONE,
                   .logits_TW = CDR_NONE };
     io.tokens_T = cdr_graph_value(g, cdr_type_1d(CDR_I32, T), CDR_STEP, CDR_C_INPUT, "tokens");
     io.start_T = cdr_graph_value(g, cdr_type_1d(CDR_I32, T), CDR_STEP, CDR_C_INPUT, "start");
@@ -275,7 +346,7 @@ static void forward_builds_in_every_mode(void)
     for (int32_t i = 0; i < bundle.n_params; i++) {
         const cdr_param *p = &bundle.params[i];
         bool matrix = p->global.n_dim == 2, out = strstr(p->name, "o_proj") || strstr(p->name, "down_proj");
-        T_CHECK(p->decay == matrix && p->rule == CDR_RULE_ADAMW && p->train == CDR_FULL && p->rng == cdr_hash64(p->name, strlen(p->name), 0));
+        T_CHECK(p->decay == matrix && p->rule == (matrix && p->unit > 0 && p->unit < 3 ? CDR_RULE_MUON : CDR_RULE_ADAMW) && p->train == CDR_FULL && p->rng == cdr_hash64(p->name, strlen(p->name), 0));
         T_CHECK(p->init == (matrix ? CDR_INIT_NORMAL : CDR_INIT_ONES));
         double fan_in = 1 / sqrt((double)p->global.n[1]);             /* out: / sqrt(2 x 2 layers) */
         if (matrix) T_NEAR(p->init_std, strstr(p->name, "embed") ? 1.0 : out ? fan_in / 2 : fan_in, 1e-7);
@@ -290,7 +361,7 @@ static void forward_builds_in_every_mode(void)
         if (err.status) T_STR(err.text, "");
         T_CHECK(uses_every_parameter(g));
         T_CHECK(count_calls(g, "attention") == 2 && count_calls(g, "rope") == 4 && count_calls(g, "swiglu") == 2 && count_calls(g, "add") == 4);
-        T_CHECK(count_calls(g, "cache_write") == (modes[i] == CDR_MODE_GENERATE ? 4 : 0));
+        T_CHECK(count_calls(g, "cache_write") == (modes[i] == CDR_MODE_GENERATE ? 4 : 0));      /* c and kr of each layer */
         if (modes[i] == CDR_MODE_GENERATE) {
             const cdr_type *t = cdr_graph_type(g, io.logits_TW);
             T_CHECK(t->dtype == CDR_F32 && t->n[0] == 16 && t->n[1] == 512 && io.loss_1 == CDR_NONE);
@@ -319,6 +390,8 @@ int main(int argc, char **argv)
     T_RUN(sizes_may_be_overridden);
     T_RUN(unknown_things_are_refused);
     T_RUN(rows_and_parts_must_meet);
+    T_RUN(formats_and_options);
+    T_RUN(sections_of_a_directory);
     T_RUN(what_is_not_here_yet_says_so);
     T_RUN(extends_merges_and_removes);
     T_RUN(forward_builds_in_every_mode);

@@ -1,5 +1,6 @@
 /* description.c: a model description file as a tree: what it extends is merged below it, its sizes are a flat table, and
- * every section and key is known. Source of the format: spec/interface.md, 4.1.
+ * every section and key is known. Source of the format: spec/interface.md, 4.1. What only a directory with a config.json
+ * uses (match, config, carry, serve) is checked in form; a default in config is a size where sizes has none.
  *
  *   extends: maps merge, `none` removes an entry. A node's line holds its file: line + (file << 20).
  */
@@ -17,17 +18,19 @@ const char *cdr__desc_at(const cdr__desc *d, const cdr_yaml *node)
 
 /* ---- reading and merging --------------------------------------------------------------------------------------------- */
 
-static void stamp_file(cdr_yaml *root, int file)
+static cdr_status stamp_file(cdr_pool *pool, cdr_yaml *root, int file, const char *where, cdr_err *err)
 {
-    cdr_yaml *stack[512];
+    cdr_yaml **stack = cdr_pool_alloc(pool, sizeof *stack * MAX_NODES);
     int n = 0;
     stack[n++] = root;
     while (n > 0) {
         cdr_yaml *e = stack[--n];
         e->line += file << FILE_SHIFT;
         e->key_line += file << FILE_SHIFT;
-        for (int i = 0; i < e->n && n < CDR_COUNT(stack); i++) stack[n++] = &e->items[i];
+        if (n + e->n > MAX_NODES) CDR_FAIL_ID(err, CDR_EUSER, "model.too-large", "%s: more than %d nodes side by side", where, MAX_NODES);
+        for (int i = 0; i < e->n; i++) stack[n++] = &e->items[i];
     }
+    return CDR_OK;
 }
 
 static int member(const cdr_yaml *map, const char *key)
@@ -87,7 +90,7 @@ static cdr_status parse_file(cdr__desc *d, const char *text, size_t bytes, const
     if (d->n_files == CDR__MAX_FILES) CDR_FAIL_ID(err, CDR_EUSER, "model.extends", "%s: extends goes over more than %d files", where, CDR__MAX_FILES);
     CDR_TRY(cdr_yaml_parse(d->pool, text, bytes, where, root, err));
     if ((*root)->kind != CDR_YAML_MAP) CDR_FAIL_ID(err, CDR_EUSER, "model.not-a-map", "%s: a model description is a map of sections", where);
-    stamp_file(*root, d->n_files);
+    CDR_TRY(stamp_file(d->pool, *root, d->n_files, where, err));
     d->file[d->n_files++] = where;
     return CDR_OK;
 }
@@ -209,11 +212,67 @@ const cdr__size *cdr__size_find(const cdr__desc *d, const cdr__block *b, const c
 
 /* ---- sections ----------------------------------------------------------------------------------------------------------------- */
 
+static bool is_words(const cdr_yaml *e)                   /* a list of non-empty scalars */
+{
+    bool ok = e->kind == CDR_YAML_LIST;
+    for (int i = 0; i < e->n && ok; i++) ok = e->items[i].kind == CDR_YAML_SCALAR && *e->items[i].text;
+    return ok;
+}
+
+static bool is_key(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') || (s[i] >= '0' && s[i] <= '9') || s[i] == '_' || s[i] == '.')) return false;
+    return n > 0;
+}
+
+/* "key | alias | alias = default": names of a config.json, the default an integer, a real number or none at all. */
+static cdr_status config_entry(cdr__desc *d, const cdr_yaml *e, cdr_err *err)
+{
+    const char *at = cdr__desc_at(d, e);
+    if (e->kind != CDR_YAML_SCALAR) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: config.%s is \"key | alias = default\"", at, e->key);
+    const char *equals = strchr(e->text, '=');
+    for (const char *p = e->text; p;) {
+        size_t n = strcspn(p, "|="), from = strspn(p, " "), to = n;
+        while (to > from && p[to - 1] == ' ') to--;
+        if (from >= to || !is_key(p + from, to - from))
+            CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: config.%s: \"%s\" is not \"key | alias = default\"", at, e->key, e->text);
+        p = p[n] == '|' ? p + n + 1 : NULL;
+    }
+    if (!equals) return CDR_OK;
+    cdr__size z = { .name = e->key };
+    if (!size_number(equals + 1 + strspn(equals + 1, " "), &z))
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: config.%s: the default \"%s\" is no number of at least 0", at, e->key, equals + 1);
+    for (int64_t i = 0; i < d->n_sizes; i++) if (strcmp(d->size[i].name, z.name) == 0) return CDR_OK;
+    *CDR_PUSH(d->pool, d->size, d->n_sizes, d->cap_sizes) = z;
+    return CDR_OK;
+}
+
+static cdr_status check_outside(cdr__desc *d, cdr_err *err)
+{
+    const cdr_yaml *match = cdr_yaml_get(d->root, "match"), *config = cdr_yaml_get(d->root, "config"), *carry = cdr_yaml_get(d->root, "carry"),
+                   *serve = cdr_yaml_get(d->root, "serve");
+    if (match) {
+        CDR_TRY(cdr__attr_known(d, match, "match", "architectures model_type", err));
+        for (int i = 0; i < match->n; i++)
+            if (!is_words(&match->items[i]))
+                CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: match.%s is a list of names", cdr__desc_at(d, &match->items[i]), match->items[i].key);
+    }
+    if (carry && !is_words(carry)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: carry is a list of tensor name patterns", cdr__desc_at(d, carry));
+    for (int i = 0; serve && i < serve->n; i++)
+        if (!is_words(&serve->items[i]))
+            CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: serve.%s is a list of leaf names", cdr__desc_at(d, &serve->items[i]), serve->items[i].key);
+    for (int i = 0; config && i < config->n; i++) CDR_TRY(config_entry(d, &config->items[i], err));
+    const cdr_yaml *tok = cdr_yaml_get(d->root, "tokenizer"), *chat = cdr_yaml_get(d->root, "chat");
+    if (tok) CDR_TRY(cdr__attr_known(d, tok, "tokenizer", "type file base special pattern", err));
+    return chat ? cdr__attr_known(d, chat, "chat", "format options", err) : CDR_OK;
+}
+
 static cdr_status check_sections(const cdr__desc *d, cdr_err *err)
 {
     static const char *const known[] = { "description", "name", "extends", "match", "family", "config", "sizes", "layers", "blocks", "prefix", "under",
                                          "index_base", "tensors", "carry", "tokenizer", "chat", "serve", "weights_from" };
-    static const char *const maps[] = { "sizes", "layers", "blocks", "under", "tensors", "tokenizer", "chat" };
+    static const char *const maps[] = { "sizes", "layers", "blocks", "under", "tensors", "tokenizer", "chat", "match", "config", "serve" };
     for (int i = 0; i < d->root->n; i++) {
         const cdr_yaml *e = &d->root->items[i];
         bool ok = false;
@@ -238,10 +297,11 @@ static cdr_status check_sections(const cdr__desc *d, cdr_err *err)
 
 cdr_status cdr__desc_read(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr_pool *pool, cdr__desc *d, cdr_err *err)
 {
-    *d = (cdr__desc){ .pool = pool };
+    *d = (cdr__desc){ .pool = pool, .indexer = s->indexer };
     CDR_TRY(read_chain(d, text, bytes, where, err));
     CDR_TRY(check_sections(d, err));
     CDR_TRY(add_sizes(d, cdr_yaml_get(d->root, "sizes"), err));
+    CDR_TRY(check_outside(d, err));
     return override_sizes(d, s->sizes, err);
 }
 
@@ -290,6 +350,59 @@ cdr_status cdr__attr_real(const cdr__desc *d, const cdr__block *b, const cdr_yam
     if (z && z->list) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-size", "%s: size %s is no number", d->file[0], full);
     if (!z && !otherwise) return attr_missing(d, b, node, name, err);
     *x = z ? z->d : *otherwise;
+    return CDR_OK;
+}
+
+cdr_status cdr__attr_group(const cdr__desc *d, const cdr__block *b, const cdr_yaml *node, const char *group, const char *name, int64_t *x, cdr_err *err)
+{
+    const cdr_yaml *e = cdr_yaml_get(node, name);
+    const char *full = cdr_pool_printf(d->pool, "%s.%s", group, name);
+    if (e && (e->kind != CDR_YAML_SCALAR || !*e->text))
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: %s of block %s is an integer", cdr__desc_at(d, e), full, b->name);
+    if (e) return cdr__expr(d, b, e->text, cdr__desc_at(d, e), x, err);
+    const cdr__size *z = cdr__size_find(d, NULL, full);
+    if (!z || z->list || z->real)
+        CDR_FAIL_ID(err, CDR_EUSER, "model.missing-attribute", "%s: block %s has no %s. Give it there, or as size %s", cdr__desc_at(d, node), b->name, full, full);
+    *x = z->i;
+    return CDR_OK;
+}
+
+cdr_status cdr__attr_bool(const cdr__desc *d, const cdr__block *b, const cdr_yaml *node, const char *name, bool otherwise, bool *x, cdr_err *err)
+{
+    const cdr_yaml *e = cdr_yaml_get(node, name);
+    *x = otherwise;
+    if (!e) return CDR_OK;
+    bool yes = e->kind == CDR_YAML_SCALAR && strcmp(e->text, "true") == 0, no = e->kind == CDR_YAML_SCALAR && strcmp(e->text, "false") == 0;
+    if (!yes && !no) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: %s of block %s is true or false", cdr__desc_at(d, e), name, b->name);
+    *x = yes;
+    return CDR_OK;
+}
+
+cdr_status cdr__attr_enum(const cdr__desc *d, const cdr__block *b, const cdr_yaml *node, const char *name, const char *words, int *x, cdr_err *err)
+{
+    const cdr_yaml *e = cdr_yaml_get(node, name);
+    *x = 0;
+    if (!e) return CDR_OK;
+    const char *word = e->kind == CDR_YAML_SCALAR ? e->text : "";
+    int i = 0;
+    for (const char *p = words; *p; i++) {
+        size_t n = strcspn(p, " ");
+        if (strlen(word) == n && strncmp(p, word, n) == 0) {
+            *x = i;
+            return CDR_OK;
+        }
+        p += n + (p[n] == ' ');
+    }
+    CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: %s of block %s is one of: %s", cdr__desc_at(d, e), name, b->name, words);
+}
+
+cdr_status cdr__attr_known(const cdr__desc *d, const cdr_yaml *node, const char *what, const char *words, cdr_err *err)
+{
+    if (node->kind != CDR_YAML_MAP) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: %s is a map", cdr__desc_at(d, node), what);
+    for (int i = 0; i < node->n; i++) {
+        const char *near = cdr__near_word(d->pool, words, node->items[i].key);
+        if (near) CDR_FAIL_ID(err, CDR_EUSER, "model.unknown-key", "%s: %s has no %s.%s", cdr__desc_at(d, &node->items[i]), what, node->items[i].key, near);
+    }
     return CDR_OK;
 }
 

@@ -3,20 +3,11 @@
  * Source: spec/interface.md, 4.1 to 4.3.
  */
 #include "models/model_parts.h"
+#include "ops/attn_res/attn_res.h"
 
 const cdr__block_type *const cdr__block_types[] = { &cdr__block_mla, &cdr__block_glu, &cdr__block_model, &cdr__block_layer,
                                                     &cdr__block_kda, &cdr__block_moe, NULL };
 
-/* Kept as rows, so that a description may name them and is told that they are not here yet. */
-const cdr__block_type cdr__block_kda = {
-    .type = "kda", .label = "KDA", .mixer = true, .attrs = "type heads dim conv decay lower_bound gate norm_eps",
-    .parts = "q k v g g_a g_b o conv.q conv.k conv.v f_a f_b b A_log dt_bias o_norm",
-};
-const cdr__block_type cdr__block_moe = {
-    .type = "moe", .label = "MoE", .mixer = false,
-    .attrs = "type experts top_k width latent latent_norm shared score groups top_groups renormalize scale balance activation",
-    .parts = "router bias latent.down latent.norm latent.up shared.gate shared.up shared.down expert.w1 expert.w2 expert.w3 expert.gate expert.up expert.down",
-};
 const cdr__block_type cdr__block_model = { .type = "model", .label = "model", .attrs = "type norm eps tie vision", .parts = "embed head norm res.proj res.norm" };
 const cdr__block_type cdr__block_layer = {
     .type = "layer", .label = "layer", .attrs = "",
@@ -36,11 +27,11 @@ static int split_words(cdr_pool *pool, const char *words, const char *out[64])
     return n;
 }
 
-static const char *near_word(cdr_pool *pool, const char *words, const char *word)
+const char *cdr__near_word(cdr_pool *pool, const char *words, const char *word)
 {
     const char *all[64];
     int n = split_words(pool, words, all);
-    for (int i = 0; i < n; i++) if (strcmp(all[i], word) == 0) return NULL;      /* it is one of them */
+    for (int i = 0; i < n; i++) if (strcmp(all[i], word) == 0) return NULL;
     return cdr_nearest(pool, word, all, n);
 }
 
@@ -56,18 +47,34 @@ static int find_need(const cdr__block *b, const char *part)
     return -1;
 }
 
-void cdr__block_need(cdr__block *b, const char *part, int64_t rows, int64_t cols, cdr__init_class init)
+static cdr__need *add_need(cdr__block *b, cdr__need n)
 {
     CDR_CHECK(b->n_needs < CDR__MAX_NEEDS);
-    cdr__need *n = &b->need[b->n_needs++];
-    *n = (cdr__need){ .part = part, .n_dim = cols > 0 ? 2 : 1, .n = { rows, cols }, .init = (uint8_t)init };
+    b->need[b->n_needs] = n;
+    return &b->need[b->n_needs++];
+}
+
+cdr__need *cdr__block_need(cdr__block *b, const char *part, int64_t rows, int64_t cols, cdr__init_class init)
+{
+    return add_need(b, (cdr__need){ .part = part, .n_dim = cols > 0 ? 2 : 1, .n = { rows, cols }, .init = (uint8_t)init });
+}
+
+cdr__need *cdr__block_need_experts(cdr__block *b, const char *part, int64_t n_experts, int64_t rows, int64_t cols, cdr__init_class init)
+{
+    return add_need(b, (cdr__need){ .part = part, .n_dim = 3, .n = { n_experts, rows, cols }, .init = (uint8_t)init, .block_rows = (int32_t)rows, .top_k = b->top_k });
+}
+
+const char *cdr__block_param_name(const cdr__block *b, const char *const *name, const char *part)
+{
+    int i = find_need(b, part);
+    CDR_CHECK(i >= 0 && (name[i] || b->need[i].optional));
+    return name[i];
 }
 
 cdr_val cdr__block_param(cdr_graph *g, const cdr__block *b, const char *const *name, const char *part)
 {
-    int i = find_need(b, part);
-    CDR_CHECK(i >= 0);
-    return cdr_graph_param(g, "%s", name[i]);
+    const char *full = cdr__block_param_name(b, name, part);
+    return full ? cdr_graph_param(g, "%s", full) : CDR_NONE;
 }
 
 /* ---- blocks --------------------------------------------------------------------------------------------------------------- */
@@ -75,7 +82,7 @@ cdr_val cdr__block_param(cdr_graph *g, const cdr__block *b, const char *const *n
 static cdr_status check_attrs(const cdr__desc *d, const cdr_yaml *node, const cdr__block_type *type, cdr_err *err)
 {
     for (int i = 0; i < node->n; i++) {
-        const char *near = near_word(d->pool, type->attrs, node->items[i].key);
+        const char *near = cdr__near_word(d->pool, type->attrs, node->items[i].key);
         if (near)
             CDR_FAIL_ID(err, CDR_EUSER, "model.unknown-key", "%s: blocks of type %s have no attribute %s.%s", cdr__desc_at(d, &node->items[i]), type->type,
                         node->items[i].key, near);
@@ -95,15 +102,27 @@ static cdr_status open_model_block(cdr_model *m, const cdr_yaml *node, cdr_err *
     if (node && cdr_yaml_get(node, "vision")) return cdr__block_refuse(d, b, cdr_yaml_get(node, "vision"), "vision is", err);
     const cdr__size *eps = cdr__size_find(d, NULL, "eps");
     double otherwise = eps && !eps->list ? eps->d : 1e-5;
-    CDR_TRY(cdr__attr_real(d, b, node ? node : &empty, "eps", &otherwise, &m->eps, err));
-    cdr__block_need(b, "embed", m->info.vocab, m->info.hidden, CDR__INIT_EMBED);
-    b->need[0].lookup = true;
-    cdr__block_need(b, "head", m->info.vocab, m->info.hidden, CDR__INIT_LINEAR);
-    cdr__block_need(b, "norm", m->info.hidden, 0, CDR__INIT_NORM);
-    m->layer_block = (cdr__block){ .type = &cdr__block_layer, .name = "layer", .hidden = m->info.hidden };
-    cdr__block_need(&m->layer_block, "norm.input", m->info.hidden, 0, CDR__INIT_NORM);
-    cdr__block_need(&m->layer_block, "norm.post_attention", m->info.hidden, 0, CDR__INIT_NORM);
-    return CDR_OK;
+    return cdr__attr_real(d, b, node ? node : &empty, "eps", &otherwise, &m->eps, err);
+}
+
+/* The parts outside of the blocks: norms, embedding, head, and what the residual form adds. */
+static void need_stack(cdr_model *m)
+{
+    int64_t D = m->info.hidden;
+    cdr__block *b = &m->self, *l = &m->layer_block;
+    *l = (cdr__block){ .type = &cdr__block_layer, .name = "layer", .hidden = D };
+    cdr__block_need(b, "embed", m->info.vocab, D, CDR__INIT_EMBED)->lookup = true;
+    cdr__block_need(b, "head", m->info.vocab, D, CDR__INIT_LINEAR)->plain = true;
+    cdr__block_need(b, "norm", D, 0, CDR__INIT_ONES);
+    cdr__block_need(l, "norm.input", D, 0, CDR__INIT_ONES);
+    cdr__block_need(l, "norm.post_attention", D, 0, CDR__INIT_ONES);
+    if (m->attn_block == 0) return;
+    cdr__block_need(b, "res.proj", 1, D, CDR__INIT_ZEROS);           /* zero queries: the mean of the rows */
+    cdr__block_need(b, "res.norm", D, 0, CDR__INIT_ONES);
+    cdr__block_need(l, "res.self_attention.proj", 1, D, CDR__INIT_ZEROS);
+    cdr__block_need(l, "res.self_attention.norm", D, 0, CDR__INIT_ONES);
+    cdr__block_need(l, "res.mlp.proj", 1, D, CDR__INIT_ZEROS);
+    cdr__block_need(l, "res.mlp.norm", D, 0, CDR__INIT_ONES);
 }
 
 static cdr_status open_blocks(cdr_model *m, cdr_err *err)
@@ -119,13 +138,15 @@ static cdr_status open_blocks(cdr_model *m, cdr_err *err)
         const cdr__block_type *t = find_type(type);
         if (!t || t == &cdr__block_layer)
             CDR_FAIL_ID(err, CDR_EUSER, "model.unknown-block", "%s: block %s has the unknown type %s.%s", cdr__desc_at(d, node), node->key, type,
-                        near_word(d->pool, "mla glu kda moe model", type));
+                        cdr__near_word(d->pool, "mla glu kda moe model", type));
         CDR_TRY(check_attrs(d, node, t, err));
         if (t == &cdr__block_model) { self = node; continue; }
         m->block_node[m->n_blocks] = node;
-        m->block[m->n_blocks++] = (cdr__block){ .type = t, .name = node->key, .hidden = m->info.hidden };
+        m->block[m->n_blocks++] = (cdr__block){ .type = t, .name = node->key, .label = t->label, .hidden = m->info.hidden };
     }
-    return open_model_block(m, self, err);
+    CDR_TRY(open_model_block(m, self, err));
+    for (int i = 0; i < m->n_blocks; i++) m->block[i].eps = m->eps;
+    return CDR_OK;
 }
 
 /* A block is opened when the first layer uses it, so that a description may keep blocks that no layer has. */
@@ -133,9 +154,6 @@ static cdr_status use_block(cdr_model *m, int i, cdr_err *err)
 {
     cdr__block *b = &m->block[i];
     if (b->n_needs > 0) return CDR_OK;
-    if (!b->type->open)
-        CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "%s: block %s: type %s is not in this version; mla and glu are", cdr__desc_at(&m->d, m->block_node[i]),
-                    b->name, b->type->type);
     return b->type->open(&m->d, m->block_node[i], b, err);
 }
 
@@ -235,13 +253,23 @@ static cdr_status assign(cdr_model *m, const cdr_yaml *rules, bool mixer, int *b
     return CDR_OK;
 }
 
-static cdr_status check_residual(const cdr_model *m, const cdr_yaml *layers, cdr_err *err)
+static cdr_status read_residual(cdr_model *m, const cdr_yaml *layers, cdr_err *err)
 {
+    const cdr__desc *d = &m->d;
     const cdr_yaml *r = cdr_yaml_get(layers, "residual");
     const char *type = !r ? "prenorm" : r->kind == CDR_YAML_SCALAR ? r->text : cdr__attr_word(r, "type");
-    if (type && strcmp(type, "attn_res") == 0)
-        CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "%s: residual attn_res is not in this version; prenorm is", cdr__desc_at(&m->d, r));
-    if (!type || strcmp(type, "prenorm") != 0) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: residual is prenorm or {type: attn_res, ...}", cdr__desc_at(&m->d, r));
+    if (type && strcmp(type, "prenorm") == 0) return CDR_OK;
+    if (!type || strcmp(type, "attn_res") != 0 || r->kind != CDR_YAML_MAP)
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: residual is prenorm or {type: attn_res, block}", cdr__desc_at(d, r));
+    CDR_TRY(cdr__attr_known(d, r, "residual attn_res", "type block", err));
+    const char *text = cdr__attr_word(r, "block");
+    int64_t block = 0;
+    if (!text) CDR_FAIL_ID(err, CDR_EUSER, "model.missing-attribute", "%s: residual attn_res needs block, the layers of a block", cdr__desc_at(d, r));
+    CDR_TRY(cdr__expr(d, NULL, text, cdr__desc_at(d, cdr_yaml_get(r, "block")), &block, err));
+    if (block < 1 || cdr_ceil_div(m->n_all, block) + 1 > CDR_ATTN_RES_MAX)
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-size", "%s: attn_res blocks of %lld layers: from 1 layer, and at most %d blocks of the %d layers", cdr__desc_at(d, r),
+                    (long long)block, CDR_ATTN_RES_MAX - 1, m->n_all);
+    m->attn_block = (int)block;
     return CDR_OK;
 }
 
@@ -250,12 +278,13 @@ static cdr_status make_layers(cdr_model *m, const char *set, cdr_err *err)
     const cdr__desc *d = &m->d;
     const cdr_yaml *layers = cdr_yaml_get(d->root, "layers"), *mixer = cdr_yaml_get(layers, "mixer"), *ffn = cdr_yaml_get(layers, "ffn");
     for (int i = 0; i < layers->n; i++) {
-        const char *near = near_word(d->pool, "mixer ffn residual", layers->items[i].key);
+        const char *near = cdr__near_word(d->pool, "mixer ffn residual", layers->items[i].key);
         if (near) CDR_FAIL_ID(err, CDR_EUSER, "model.unknown-key", "%s: unknown key layers.%s.%s", cdr__desc_at(d, &layers->items[i]), layers->items[i].key, near);
     }
     if (!mixer || mixer->kind != CDR_YAML_MAP || !ffn || ffn->kind != CDR_YAML_MAP)
         CDR_FAIL_ID(err, CDR_EUSER, "model.missing-section", "%s: layers needs mixer and ffn, maps of block: layers", cdr__desc_at(d, layers));
-    CDR_TRY(check_residual(m, layers, err));
+    CDR_TRY(read_residual(m, layers, err));
+    need_stack(m);
     int *of_mixer = cdr_pool_alloc(d->pool, sizeof *of_mixer * (size_t)m->n_all), *of_ffn = cdr_pool_alloc(d->pool, sizeof *of_ffn * (size_t)m->n_all);
     bool *in = cdr_pool_alloc(d->pool, sizeof *in * (size_t)m->n_all);
     CDR_TRY(assign(m, mixer, true, of_mixer, err));
@@ -269,6 +298,9 @@ static cdr_status make_layers(cdr_model *m, const char *set, cdr_err *err)
         CDR_TRY(use_block(m, of_ffn[i], err));
         m->layer[m->info.n_layers++] = (cdr__layer){ .index = i, .mixer = of_mixer[i], .ffn = of_ffn[i] };
     }
+    bool any = m->d.indexer != CDR_INDEXER_ON;
+    for (int i = 0; i < m->info.n_layers; i++) any = any || m->block[m->layer[i].mixer].select > 0;
+    if (!any) CDR_FAIL_ID(err, CDR_EUSER, "model.no-indexer", "model.indexer: on, but %s has no mla layer that could have one", m->info.name);
     return CDR_OK;
 }
 

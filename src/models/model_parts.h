@@ -12,10 +12,13 @@
 extern "C" {
 #endif
 
+typedef enum { CDR__PLACE_SHARD, CDR__PLACE_REPLICATE, CDR__PLACE_EXPERT } cdr__place;
 typedef struct {                      /* one parameter */
-    const char *name;                 /* as in a checkpoint */
+    const char *name;                 /* as in a checkpoint; {expert} stays where experts are stacked; NAME#i: part i of a fused tensor */
     const cdr__need *need;
-    int dtype;                        /* of the checkpoint */
+    int dtype;                        /* that it trains in */
+    int64_t stored;                   /* elements in a checkpoint, padding too */
+    cdr__place place;
     int16_t unit; int layer;          /* layer: its index in the full stack, -1: outside of it */
 } cdr__tensor;
 
@@ -29,6 +32,7 @@ struct cdr_model {
     cdr__desc d;
     cdr_model_info info;
     double eps;
+    int attn_block;                   /* Block AttnRes: layers of a block; 0: pre-norm residuals */
     int n_all;                        /* layers of the full stack; info.n_layers: of the slice */
     cdr__block self, layer_block;     /* parts outside of the layers; parts of every layer beside its blocks */
     cdr__block *block; const cdr_yaml **block_node; int n_blocks;
@@ -37,7 +41,7 @@ struct cdr_model {
     cdr__tensor *tensor; int64_t n_tensors, cap_tensors;
 };
 
-extern const cdr__block_type cdr__block_model, cdr__block_layer, cdr__block_kda, cdr__block_moe;
+extern const cdr__block_type cdr__block_model, cdr__block_layer;
 
 cdr_status cdr__model_tensors(cdr_model *m, cdr_err *err);        /* names and shapes; fills the info's counts */
 

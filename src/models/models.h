@@ -7,7 +7,8 @@
  *   cdr_builder b = cdr_model_builder(m);                      // for cdr_compile
  *   printf("%s\n", cdr_model_summary(m, pool));                // "tiny-dense: 4 layers (4 MLA), 1.90 M parameters, all trained"
  *
- * Source of the file format: spec/interface.md, section 4; of the mathematics: spec/model.md, 3.0, 3.1, 3.4.
+ * The experts' matrices of one layer are one parameter [experts, rows, columns], whose name keeps the text {expert}.
+ * Source of the file format: spec/interface.md, section 4; of the mathematics: spec/model.md, 3, and spec/operators.md, 1.
  */
 #ifndef CDR_MODELS_H
 #define CDR_MODELS_H
@@ -25,7 +26,10 @@ typedef struct {
     const char *path;             /* bare name of a built-in model, or a path ending in .yaml */
     const cdr_pairs *sizes;       /* overrides of sizes ("hidden" = "64"); NULL: none */
     const char *layers;           /* layer set: a slice of the stack, each layer keeps its index and kind; NULL: all */
+    int indexer;                  /* cdr_indexer_mode */
 } cdr_model_spec;
+/* Sparse attention's indexers: as described; added where a block has none, with the sizes index.*; left out: dense attention. */
+typedef enum { CDR_INDEXER_AUTO, CDR_INDEXER_ON, CDR_INDEXER_OFF } cdr_indexer_mode;
 cdr_status cdr_model_load(const cdr_model_spec *s, cdr_pool *pool, cdr_model **m, cdr_err *err);
 /* The same from text. where: as messages name it. */
 cdr_status cdr_model_parse(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr_pool *pool, cdr_model **m, cdr_err *err);
@@ -37,10 +41,14 @@ typedef struct {
     const char *name, *family;    /* family: the name unless given */
     int n_layers;
     int64_t hidden, vocab;
-    int64_t n_params, n_active;   /* elements, exact; active: those that one token multiplies with (all but the input embedding) */
-    int n_tensors;
-    double matmul_params;         /* elements of matrices that every token multiplies with: 6 FLOPs each and trained token */
+    /* Elements as a checkpoint stores them, padding too, exact. active: those that one token meets: all but the input
+     * embedding, and top_k of a layer's experts. */
+    int64_t n_params, n_active;
+    int n_tensors;                /* parameters; a layer's stacked experts are one */
+    double matmul_params;         /* elements of matrices that a token multiplies with: 6 FLOPs each and trained token */
     int n_kinds; cdr_layer_count kind[8];
+    struct { int n, experts, top_k; } moe;       /* layers with routed experts; the largest counts where layers differ */
+    struct { int n, top_k; } sparse;             /* layers with an indexer; keys that a query may see */
     const char *tokenizer;        /* "byte", "tiktoken", "hf_bpe" */
     const char *chat;             /* "none", "k3_xtml", ... */
     uint64_t hash;                /* of the description as resolved: sizes, layers, names, shapes */
@@ -48,8 +56,18 @@ typedef struct {
 const cdr_model_info *cdr_model_get_info(const cdr_model *m);
 char *cdr_model_summary(const cdr_model *m, cdr_pool *pool);
 char *cdr_model_print(const cdr_model *m, cdr_pool *pool);         /* one line a parameter: name, shape, elements */
-/* FLOPs of attention products for one query-key pair, forward, summed over layers: 2 H (nope + ext + v) each. */
+/* FLOPs of attention products for one query-key pair, forward, summed over layers: 2 H (nope + ext + v) each, and
+ * 2 heads dim of an indexer. Linear attention has none: its work goes by tokens. */
 double cdr_model_pair_flop(const cdr_model *m);
+/* FLOPs of linear attention's chunks for one token, forward, summed over layers (spec/model.md, 3.2.3). */
+double cdr_model_token_flop(const cdr_model *m);
+
+/* Parameters in the order in which the builder declares them, and the groups that patterns of recipes name: attention,
+ * kda_gates, dense_mlp, shared_experts, latent, router, experts, indexer, embed, head, norms, all_linear. */
+int64_t cdr_model_params(const cdr_model *m);
+const char *cdr_model_param(const cdr_model *m, int64_t i_param);
+bool cdr_model_in_group(const cdr_model *m, int64_t i_param, const char *group);
+const char *const *cdr_model_groups(int *n);
 
 /* ---- inside of the folder ----------------------------------------------------------------------------------------------
  * description.c reads the file into a tree with its sizes; model.c makes layers, tensors and the builder of it; each
@@ -68,14 +86,21 @@ typedef struct {                      /* a description as read: the merged tree 
     cdr_yaml *root;
     const char *file[CDR__MAX_FILES]; int n_files;      /* a node's file is its line >> 20 */
     cdr__size *size; int64_t n_sizes, cap_sizes;
+    int indexer;                      /* cdr_indexer_mode, as asked for */
 } cdr__desc;
 
-typedef enum { CDR__INIT_EMBED, CDR__INIT_LINEAR, CDR__INIT_OUT, CDR__INIT_NORM } cdr__init_class;
+typedef enum { CDR__INIT_EMBED, CDR__INIT_LINEAR, CDR__INIT_OUT, CDR__INIT_ONES, CDR__INIT_ZEROS, CDR__INIT_CONV, CDR__INIT_LOG_UNIFORM,
+               CDR__INIT_DT_BIAS } cdr__init_class;
 typedef struct {                      /* a part that a block needs, with its shape */
     const char *part;
-    int n_dim; int64_t n[2];
-    uint8_t init; int32_t block_rows; /* rows of one head where a matrix is one block a head; 0: whole */
+    int n_dim; int64_t n[3];
+    uint8_t init; int32_t block_rows; /* rows of one head or expert where a matrix is several blocks; 0: whole */
     bool lookup;                      /* a table that is looked up, not multiplied with */
+    bool f32;                         /* kernels read it in F32 whatever the compute dtype is */
+    bool state;                       /* no gradient: changed by a rule of its own */
+    bool plain;                       /* a matrix that Muon never takes */
+    bool optional;                    /* the description may have no row for it */
+    int64_t top_k;                    /* stacked experts: how many of n[0] a token multiplies with; 0: not stacked */
 } cdr__need;
 
 typedef struct cdr__block cdr__block;
@@ -83,21 +108,22 @@ typedef struct {
     const char *type, *label;         /* "mla", "MLA" */
     bool mixer;                       /* else ffn */
     const char *attrs, *parts;        /* all names that a description may use, separated by spaces */
-    /* Reads the attributes, fills need and attr; NULL: the block is not in this version. */
-    cdr_status (*open)(const cdr__desc *d, const cdr_yaml *node, cdr__block *b, cdr_err *err);
+    cdr_status (*open)(const cdr__desc *d, const cdr_yaml *node, cdr__block *b, cdr_err *err);      /* reads the attributes, fills need and attr */
     cdr_val (*forward)(cdr_graph *g, const cdr__block *b, const char *const *name, cdr_io *io, cdr_val x_TD);
-    double (*pair_flop)(const cdr__block *b);
+    double (*pair_flop)(const cdr__block *b), (*token_flop)(const cdr__block *b);      /* NULL: none */
 } cdr__block_type;
 struct cdr__block {
     const cdr__block_type *type;
-    const char *name;                 /* in the description */
+    const char *name, *label;         /* in the description; in summaries */
     int64_t hidden;
+    double eps;                       /* the model's */
+    int experts, top_k, select;       /* of a router; keys that an indexer selects. 0: none */
     void *attr;                       /* the type's own struct */
     struct { const char *name; int64_t x; } local[CDR__MAX_LOCALS]; int n_locals;      /* its integer attributes, for shapes */
     cdr__need need[CDR__MAX_NEEDS]; int n_needs;
 };
 extern const cdr__block_type *const cdr__block_types[];     /* ends with NULL */
-extern const cdr__block_type cdr__block_mla, cdr__block_glu;
+extern const cdr__block_type cdr__block_mla, cdr__block_glu, cdr__block_kda, cdr__block_moe;
 
 cdr_status cdr__desc_read(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr_pool *pool, cdr__desc *d, cdr_err *err);
 const char *cdr__desc_at(const cdr__desc *d, const cdr_yaml *node);            /* "tiny.yaml:7:13" */
@@ -107,11 +133,29 @@ const cdr__size *cdr__size_find(const cdr__desc *d, const cdr__block *b, const c
 cdr_status cdr__expr(const cdr__desc *d, const cdr__block *b, const char *text, const char *at, int64_t *x, cdr_err *err);
 /* An attribute of a block: its own, else the size TYPE.NAME; absent without `otherwise`: an error. */
 cdr_status cdr__attr_int(const cdr__desc *d, cdr__block *b, const cdr_yaml *node, const char *name, const int64_t *otherwise, int64_t *x, cdr_err *err);
+/* An attribute of a map inside a block: its own, else the size GROUP.NAME; no local name of the block. */
+cdr_status cdr__attr_group(const cdr__desc *d, const cdr__block *b, const cdr_yaml *node, const char *group, const char *name, int64_t *x, cdr_err *err);
+cdr_status cdr__attr_bool(const cdr__desc *d, const cdr__block *b, const cdr_yaml *node, const char *name, bool otherwise, bool *x, cdr_err *err);
+/* One of words ("a b c", in order), the first where it is absent. */
+cdr_status cdr__attr_enum(const cdr__desc *d, const cdr__block *b, const cdr_yaml *node, const char *name, const char *words, int *x, cdr_err *err);
+/* The keys of a map inside a block are among words. */
+cdr_status cdr__attr_known(const cdr__desc *d, const cdr_yaml *node, const char *what, const char *words, cdr_err *err);
 cdr_status cdr__attr_real(const cdr__desc *d, const cdr__block *b, const cdr_yaml *node, const char *name, const double *otherwise, double *x, cdr_err *err);
 const char *cdr__attr_word(const cdr_yaml *node, const char *name);            /* NULL: absent or no scalar */
 cdr_status cdr__block_refuse(const cdr__desc *d, const cdr__block *b, const cdr_yaml *at, const char *what, cdr_err *err);
-void cdr__block_need(cdr__block *b, const char *part, int64_t rows, int64_t cols, cdr__init_class init);    /* cols 0: one axis */
-cdr_val cdr__block_param(cdr_graph *g, const cdr__block *b, const char *const *name, const char *part);
+cdr__need *cdr__block_need(cdr__block *b, const char *part, int64_t rows, int64_t cols, cdr__init_class init);    /* cols 0: one axis */
+/* n_experts matrices, of which a token multiplies with b->top_k */
+cdr__need *cdr__block_need_experts(cdr__block *b, const char *part, int64_t n_experts, int64_t rows, int64_t cols, cdr__init_class init);
+cdr_val cdr__block_param(cdr_graph *g, const cdr__block *b, const char *const *name, const char *part);     /* CDR_NONE: optional and absent */
+const char *cdr__block_param_name(const cdr__block *b, const char *const *name, const char *part);           /* NULL: the same */
+const char *cdr__near_word(cdr_pool *pool, const char *words, const char *word);      /* NULL: it is one of them; else " Did you mean ..?" or "" */
+
+/* The gated activation of feed-forward parts: silu(a) b, or SiTU. */
+typedef struct { bool situ; float beta, linear_beta; } cdr__activation;
+cdr_status cdr__activation_read(const cdr__desc *d, const cdr__block *b, const cdr_yaml *node, cdr__activation *a, cdr_err *err);
+cdr_val cdr__glu(cdr_graph *g, const cdr__activation *a, cdr_val x_TD, cdr_val gate_FD, cdr_val up_FD, cdr_val down_DF);
+/* One more loss of a training forward: an F64 sum over rows that are not idle. */
+void cdr__extra_loss(cdr_graph *g, cdr_io *io, cdr_val loss_1);
 /* Layer sets: all, 3, 0-7, "0-3,8,last", "every 4 from 3". in: n flags. */
 bool cdr__layer_set(const char *text, int n, bool *in);
 

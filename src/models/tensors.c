@@ -2,16 +2,24 @@
  * expression, each part of each block filled by exactly one row. Exact counts follow.
  *
  *   "gate|up": ["{}_proj.weight", [width, hidden]]     one row for two parts; {} is the alternative, {layer} the layer
+ *
+ * A row with {expert} in its name is one tensor an expert in a checkpoint and one parameter here, [experts, rows, columns].
+ * Parameters are counted as a checkpoint stores them: `stored` shapes with their padding, rows marked `optional` not at
+ * all (a model from random weights goes without them). A part of a fused tensor (`split`) is a parameter NAME#i.
  */
 #include "models/model_parts.h"
 #include <stdlib.h>
 
-enum { MAX_ALTERNATIVES = 8, MAX_NAME = 400 };
+enum { MAX_ALTERNATIVES = 8, MAX_NAME = 400, MAX_FORMATS = 4 };
 
 typedef struct {                      /* one row, opened */
     const char *part, *name;          /* alternatives put in; {layer} still there */
-    const cdr_yaml *node, *shape;
-    int dtype;
+    const cdr_yaml *node, *shape, *stored;
+    int dtype;                        /* that it trains in */
+    int block;                        /* of its narrowest stored format: the last axis is a multiple of it */
+    bool optional, expert;            /* expert: one tensor an expert */
+    int part_of;                      /* -1, or which part of a fused tensor it is */
+    cdr__place place;
 } row;
 
 static const cdr_yaml *section(const cdr_model *m, const char *type) { return cdr_yaml_get(cdr_yaml_get(m->d.root, "tensors"), type); }
@@ -30,24 +38,86 @@ static const char *replace(cdr_pool *pool, const char *s, const char *what, cons
     return at ? cdr_pool_printf(pool, "%.*s%s%s", (int)(at - s), s, with, at + strlen(what)) : s;
 }
 
+/* What a row may be stored as; trains: the format that it trains in, -1: a format that this version does not train from. */
+static const struct { const char *name; int trains, block; } formats[] = {
+    { "F32", CDR_F32, 1 }, { "BF16", CDR_BF16, 1 }, { "F16", CDR_F16, 1 }, { "MXFP4", CDR_BF16, 32 }, { "FP8_128", CDR_BF16, 1 },
+    { "F8_E4M3", -1, 1 }, { "U8", -1, 1 }, { "I32", -1, 1 }, { "I64", -1, 1 }, { "F64", -1, 1 },
+};
+
+/* "BF16|MXFP4": whichever a file has; trained in the first. */
+static cdr_status read_formats(const cdr_model *m, const cdr_yaml *e, row *r, cdr_err *err)
+{
+    const char *at = cdr__desc_at(&m->d, r->node), *text = e->kind == CDR_YAML_SCALAR ? e->text : "";
+    int n = 0;
+    for (const char *p = text; p; n++) {
+        size_t len = strcspn(p, "|");
+        int f = 0;
+        while (f < CDR_COUNT(formats) && !(strlen(formats[f].name) == len && strncmp(p, formats[f].name, len) == 0)) f++;
+        if (f == CDR_COUNT(formats) || n == MAX_FORMATS)
+            CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: dtype \"%s\" is not F32, BF16, F16, MXFP4, FP8_128, F8_E4M3, U8, I32, I64 or F64, nor A|B of them", at, text);
+        if (formats[f].trains < 0)
+            CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "%s: dtype \"%s\" is not in this version for a trained tensor; F32, BF16, F16, MXFP4 and FP8_128 are",
+                        at, text);
+        if (n == 0) r->dtype = formats[f].trains;
+        r->block = CDR_MAX(r->block, formats[f].block);
+        p = p[len] ? p + len + 1 : NULL;
+    }
+    return CDR_OK;
+}
+
+static bool number(const cdr_yaml *e, double *x)
+{
+    char *end = NULL;
+    if (e->kind != CDR_YAML_SCALAR || !*e->text) return false;
+    *x = strtod(e->text, &end);
+    return !*end && *x - *x == 0;
+}
+
+static cdr_status read_split(const cdr_model *m, const cdr_yaml *o, row *r, cdr_err *err)
+{
+    double x[3] = { -1, -1, -1 };
+    bool ok = o->kind == CDR_YAML_LIST && o->n == 3;
+    for (int i = 0; i < 3 && ok; i++) ok = number(&o->items[i], &x[i]) && x[i] >= 0 && x[i] < 1024 && (double)(int)x[i] == x[i];
+    if (!ok || (int)x[0] >= r->shape->n || x[2] >= x[1])
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: split is [axis, n, i]: part i of the n equal parts of an axis of the fused tensor", cdr__desc_at(&m->d, r->node));
+    r->part_of = (int)x[2];
+    return CDR_OK;
+}
+
+static cdr_status read_options(const cdr_model *m, const cdr_yaml *options, row *r, cdr_err *err)
+{
+    const cdr__desc *d = &m->d;
+    const char *at = cdr__desc_at(d, r->node), *place = cdr__attr_word(options, "place");
+    double x;
+    CDR_TRY(cdr__attr_known(d, options, "a tensor row", "stored fill optional split place", err));
+    const cdr_yaml *stored = cdr_yaml_get(options, "stored"), *fill = cdr_yaml_get(options, "fill"), *optional = cdr_yaml_get(options, "optional"),
+                   *split = cdr_yaml_get(options, "split");
+    if (stored && (stored->kind != CDR_YAML_LIST || stored->n < 1)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: stored is a shape", at);
+    if (fill && (!stored || !number(fill, &x))) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: fill is the number that pads a stored shape", at);
+    if (optional && !number(optional, &x)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: optional is the number that stands for an absent tensor", at);
+    r->stored = stored;
+    r->optional = optional != NULL;
+    if (split) CDR_TRY(read_split(m, split, r, err));
+    if (!cdr_yaml_get(options, "place")) return CDR_OK;
+    bool known = place && (strcmp(place, "shard") == 0 || strcmp(place, "replicate") == 0 || strcmp(place, "expert") == 0);
+    if (!known) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: place is shard, replicate or expert", at);
+    if (place[0] == 'e' && !r->expert) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: place expert is for rows with {expert} in their name", at);
+    r->place = place[0] == 's' ? CDR__PLACE_SHARD : place[0] == 'r' ? CDR__PLACE_REPLICATE : CDR__PLACE_EXPERT;
+    return CDR_OK;
+}
+
 static cdr_status read_row(const cdr_model *m, const cdr_yaml *e, row *r, cdr_err *err)
 {
     const cdr__desc *d = &m->d;
     const char *at = cdr__desc_at(d, e);
     if (e->kind != CDR_YAML_LIST || e->n < 2 || e->n > 4 || e->items[0].kind != CDR_YAML_SCALAR || e->items[1].kind != CDR_YAML_LIST)
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: a tensor row is [name, [shape], dtype, {options}], the last two optional", at);
-    *r = (row){ .node = e, .shape = &e->items[1], .name = e->items[0].text, .dtype = CDR_BF16 };
-    if (e->n > 2) {
-        const char *t = e->items[2].kind == CDR_YAML_SCALAR ? e->items[2].text : "";
-        r->dtype = strcmp(t, "F32") == 0 ? CDR_F32 : strcmp(t, "BF16") == 0 ? CDR_BF16 : strcmp(t, "F16") == 0 ? CDR_F16 : -1;
-        if (r->dtype < 0)
-            CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "%s: dtype \"%s\" is not in this version for a trained tensor; F32, BF16 and F16 are", at, t);
-    }
-    if (e->n > 3 && e->items[3].n > 0)
-        CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "%s: option %s of a tensor row is not in this version", at,
-                    e->items[3].kind == CDR_YAML_MAP ? e->items[3].items[0].key : "list");
+    *r = (row){ .node = e, .shape = &e->items[1], .name = e->items[0].text, .dtype = CDR_BF16, .block = 1, .part_of = -1 };
+    r->expert = strstr(r->name, "{expert}") != NULL;
+    r->place = r->expert ? CDR__PLACE_EXPERT : CDR__PLACE_SHARD;
     if (strlen(r->name) > MAX_NAME) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: the name is too long", at);
-    return CDR_OK;
+    if (e->n > 2) CDR_TRY(read_formats(m, &e->items[2], r, err));
+    return e->n > 3 ? read_options(m, &e->items[3], r, err) : CDR_OK;
 }
 
 /* "conv.q|k|v" -> conv.q, conv.k, conv.v with their {}. */
@@ -82,26 +152,56 @@ static cdr_status alternatives(const cdr_model *m, const cdr_yaml *e, const row 
 
 static const char *shape_text(cdr_pool *pool, int n_dim, const int64_t *n)
 {
-    if (n_dim == 1) return cdr_pool_printf(pool, "[%lld]", (long long)n[0]);
-    if (n_dim == 2) return cdr_pool_printf(pool, "[%lld, %lld]", (long long)n[0], (long long)n[1]);
-    return cdr_pool_printf(pool, "of %d axes", n_dim);
+    const char *s = "[";
+    for (int i = 0; i < n_dim && i < 8; i++) s = cdr_pool_printf(pool, "%s%s%lld", s, i ? ", " : "", (long long)n[i]);
+    return cdr_pool_printf(pool, "%s]", s);
 }
 
-static cdr_status check_shape(const cdr_model *m, const cdr__block *b, const cdr__need *need, const row *r, cdr_err *err)
+static cdr_status read_shape(const cdr_model *m, const cdr__block *b, const row *r, const cdr_yaml *shape, int64_t n[8], cdr_err *err)
+{
+    const char *at = cdr__desc_at(&m->d, r->node);
+    if (shape->n > 8) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: a shape has at most 8 axes", at);
+    for (int i = 0; i < shape->n; i++) {
+        if (shape->items[i].kind != CDR_YAML_SCALAR) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: a shape is a list of sizes", at);
+        CDR_TRY(cdr__expr(&m->d, b, shape->items[i].text, at, &n[i], err));
+    }
+    return CDR_OK;
+}
+
+static int64_t elems(const cdr__need *n)
+{
+    int64_t x = 1;
+    for (int i = 0; i < n->n_dim; i++) CDR_CHECK(!__builtin_mul_overflow(x, n->n[i], &x));
+    return x;
+}
+
+/* The row's shape is the part's, of one expert where the name has {expert}. stored: elements in a checkpoint. */
+static cdr_status check_shape(const cdr_model *m, const cdr__block *b, const cdr__need *need, const row *r, int64_t *stored, cdr_err *err)
 {
     const cdr__desc *d = &m->d;
-    int64_t n[2] = { 0, 0 };
+    int64_t n[8] = { 0 }, file[8] = { 0 };
     const char *at = cdr__desc_at(d, r->node);
-    for (int i = 0; i < r->shape->n; i++) {
-        int64_t x = 0;
-        if (r->shape->items[i].kind != CDR_YAML_SCALAR) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: a shape is a list of sizes", at);
-        CDR_TRY(cdr__expr(d, b, r->shape->items[i].text, at, &x, err));
-        if (i < 2) n[i] = x;
-    }
-    bool same = r->shape->n == need->n_dim && n[0] == need->n[0] && (need->n_dim == 1 || n[1] == need->n[1]);
+    int one = r->expert ? 1 : 0;
+    if (r->expert && need->top_k == 0) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: %s of block %s is no expert's, its name cannot hold {expert}", at, r->part, b->name);
+    CDR_TRY(read_shape(m, b, r, r->shape, n, err));
+    bool same = r->shape->n == need->n_dim - one;
+    for (int i = 0; i < r->shape->n && same; i++) same = n[i] == need->n[i + one];
     if (!same)
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-shape", "%s: %s of block %s is %s here, the block needs %s", at, r->part, b->name,
-                    shape_text(d->pool, r->shape->n, n), shape_text(d->pool, need->n_dim, need->n));
+                    shape_text(d->pool, r->shape->n, n), shape_text(d->pool, need->n_dim - one, need->n + one));
+    if (need->n[need->n_dim - 1] % r->block != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-shape", "%s: %s of block %s has rows of %lld; MXFP4 packs %d at a time", at, r->part, b->name,
+                    (long long)need->n[need->n_dim - 1], r->block);
+    *stored = elems(need);
+    if (!r->stored) return CDR_OK;
+    CDR_TRY(read_shape(m, b, r, r->stored, file, err));
+    int64_t total = r->expert ? need->n[0] : 1, bare = elems(need);
+    bool fits = true;
+    for (int i = 0; i < r->stored->n; i++) fits = fits && file[i] > 0 && !__builtin_mul_overflow(total, file[i], &total);
+    if (!fits || total < bare)
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-shape", "%s: %s of block %s is stored as %s, which does not hold %s", at, r->part, b->name,
+                    shape_text(d->pool, r->stored->n, file), shape_text(d->pool, need->n_dim, need->n));
+    *stored = total;
     return CDR_OK;
 }
 
@@ -112,12 +212,54 @@ static const char *under(const cdr_model *m, const char *type)
     return s && strcmp(s, "none") != 0 ? s : "";
 }
 
+/* w1, w2, w3: other names of an expert's gate, down and up. */
+static const char *part_name(const char *part)
+{
+    if (strcmp(part, "expert.w1") == 0) return "expert.gate";
+    if (strcmp(part, "expert.w2") == 0) return "expert.down";
+    return strcmp(part, "expert.w3") == 0 ? "expert.up" : part;
+}
+
+static cdr_status full_name(const cdr_model *m, const cdr__block *b, int layer, const row *r, const char **out, cdr_err *err)
+{
+    const cdr__desc *d = &m->d;
+    const char *prefix = cdr__attr_word(d->root, "prefix");
+    bool stack = b->type == &cdr__block_layer || b->type == &cdr__block_model;
+    const char *full = cdr_pool_printf(d->pool, "%s%s%s%s", prefix && strcmp(prefix, "none") != 0 ? prefix : "", layer >= 0 ? under(m, "layer") : "",
+                                       stack ? "" : under(m, b->type->type), r->name);
+    if (layer >= 0) full = replace(d->pool, full, "{layer}", cdr_pool_printf(d->pool, "%d", layer));
+    if (strchr(replace(d->pool, full, "{expert}", ""), '{'))
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: name %s: only {layer}, {expert} and {} stand for something here", cdr__desc_at(d, r->node), full);
+    *out = r->part_of >= 0 ? cdr_pool_printf(d->pool, "%s#%d", full, r->part_of) : full;
+    return CDR_OK;
+}
+
+static cdr_status bind_part(cdr_model *m, const cdr__block *b, cdr__tensor t, const row *r, const char **name, cdr_err *err)
+{
+    const cdr__desc *d = &m->d;
+    int at = 0;
+    while (at < b->n_needs && strcmp(b->need[at].part, part_name(r->part)) != 0) at++;
+    if (at == b->n_needs) return CDR_OK;                              /* a part that this block's attributes leave out */
+    const cdr__need *need = &b->need[at];
+    if (name[at]) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: part %s of %s is filled twice", cdr__desc_at(d, r->node), r->part, b->name);
+    CDR_TRY(check_shape(m, b, need, r, &t.stored, err));
+    if (r->optional && !need->optional)
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: part %s of %s cannot be absent, so it cannot be optional", cdr__desc_at(d, r->node), r->part, b->name);
+    if (r->optional) return CDR_OK;
+    CDR_TRY(full_name(m, b, t.layer, r, &name[at], err));
+    t.name = name[at];
+    t.need = need;
+    t.dtype = r->dtype;
+    t.place = r->place;
+    *CDR_PUSH(d->pool, m->tensor, m->n_tensors, m->cap_tensors) = t;
+    return CDR_OK;
+}
+
 /* Fills name[] of one block's parts from its type's rows. layer -1: outside of the stack. */
 static cdr_status bind(cdr_model *m, const cdr__block *b, int layer, int16_t unit, const char **name, cdr_err *err)
 {
     const cdr__desc *d = &m->d;
     const cdr_yaml *rows = section(m, b->type->type);
-    const char *prefix = cdr__attr_word(d->root, "prefix");
     if (!rows || rows->kind != CDR_YAML_MAP) CDR_FAIL_ID(err, CDR_EUSER, "model.missing-section", "%s: tensors.%s is missing", d->file[0], b->type->type);
     for (int i = 0; i < rows->n; i++) {
         row r, alt[MAX_ALTERNATIVES];
@@ -126,23 +268,10 @@ static cdr_status bind(cdr_model *m, const cdr__block *b, int layer, int16_t uni
         if (e->kind == CDR_YAML_SCALAR && strcmp(e->text, "none") == 0) continue;
         CDR_TRY(read_row(m, e, &r, err));
         CDR_TRY(alternatives(m, e, &r, alt, &n, err));
-        for (int k = 0; k < n; k++) {
-            int at = 0;
-            while (at < b->n_needs && strcmp(b->need[at].part, alt[k].part) != 0) at++;
-            if (at == b->n_needs) continue;                               /* a part that this block's attributes leave out */
-            if (name[at]) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: part %s of %s is filled twice", cdr__desc_at(d, e), alt[k].part, b->name);
-            CDR_TRY(check_shape(m, b, &b->need[at], &alt[k], err));
-            const char *full = cdr_pool_printf(d->pool, "%s%s%s%s", prefix && strcmp(prefix, "none") != 0 ? prefix : "", layer >= 0 ? under(m, "layer") : "",
-                                               b->type == &cdr__block_layer || b->type == &cdr__block_model ? "" : under(m, b->type->type), alt[k].name);
-            if (layer >= 0) full = replace(d->pool, full, "{layer}", cdr_pool_printf(d->pool, "%d", layer));
-            if (strchr(full, '{')) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: name %s: only {layer} and {} stand for something here", cdr__desc_at(d, e), full);
-            name[at] = full;
-            *CDR_PUSH(d->pool, m->tensor, m->n_tensors, m->cap_tensors) =
-                (cdr__tensor){ .name = full, .need = &b->need[at], .dtype = alt[k].dtype, .unit = unit, .layer = layer };
-        }
+        for (int k = 0; k < n; k++) CDR_TRY(bind_part(m, b, (cdr__tensor){ .unit = unit, .layer = layer }, &alt[k], name, err));
     }
     for (int i = 0; i < b->n_needs; i++)
-        if (!name[i])
+        if (!name[i] && !b->need[i].optional)
             CDR_FAIL_ID(err, CDR_EUSER, "model.missing-part", "%s: part %s of block %s has no row in tensors.%s", cdr__desc_at(d, rows), b->need[i].part, b->name,
                         b->type->type);
     return CDR_OK;
@@ -178,15 +307,13 @@ static cdr_status check_rows(const cdr_model *m, cdr_err *err)
     return CDR_OK;
 }
 
-static int64_t elems(const cdr__need *n) { return n->n_dim == 2 ? n->n[0] * n->n[1] : n->n[0]; }
-
 static void count_kind(cdr_model *m, const cdr__block *b)
 {
     cdr_model_info *f = &m->info;
     int i = 0;
-    while (i < f->n_kinds && strcmp(f->kind[i].kind, b->type->label) != 0) i++;
+    while (i < f->n_kinds && strcmp(f->kind[i].kind, b->label) != 0) i++;
     if (i == CDR_COUNT(f->kind)) return;
-    if (i == f->n_kinds) f->kind[f->n_kinds++] = (cdr_layer_count){ b->type->label, 0 };
+    if (i == f->n_kinds) f->kind[f->n_kinds++] = (cdr_layer_count){ b->label, 0 };
     f->kind[i].n++;
 }
 
@@ -202,25 +329,71 @@ static cdr_status check_distinct(const cdr_model *m, cdr_err *err)
     return CDR_OK;
 }
 
+/* What a resume compares: every tensor, every size, every attribute of a block. */
+static uint64_t description_hash(const cdr_model *m)
+{
+    const cdr__desc *d = &m->d;
+    cdr_text t = { 0 };
+    for (int64_t i = 0; i < m->n_tensors; i++) {
+        const cdr__need *n = m->tensor[i].need;
+        cdr_text_printf(&t, "%s %lld %lld %lld\n", m->tensor[i].name, (long long)n->n[0], (long long)n->n[1], (long long)n->n[2]);
+    }
+    for (int64_t i = 0; i < d->n_sizes; i++) {
+        const cdr__size *z = &d->size[i];
+        cdr_text_printf(&t, "%s %lld %.17g", z->name, (long long)z->i, z->d);
+        for (int k = 0; z->list && k < z->n; k++) cdr_text_printf(&t, " %lld", (long long)z->items[k]);
+        cdr_text_printf(&t, "\n");
+    }
+    for (int i = 0; i < m->info.n_layers; i++)
+        cdr_text_printf(&t, "%d %s %s\n", m->layer[i].index, m->block[m->layer[i].mixer].name, m->block[m->layer[i].ffn].name);
+    const cdr_yaml **stack = cdr_pool_alloc(d->pool, sizeof *stack * 4096);
+    int n = 0;
+    for (int i = 0; i < m->n_blocks; i++) {
+        stack[n++] = m->block_node[i];
+        while (n > 0) {
+            const cdr_yaml *e = stack[--n];
+            cdr_text_printf(&t, "%s %s\n", e->key ? e->key : "", e->kind == CDR_YAML_SCALAR ? e->text : "");
+            for (int k = 0; k < e->n && n < 4096; k++) stack[n++] = &e->items[k];
+        }
+    }
+    cdr_text_printf(&t, "attn_res %d eps %.17g\n", m->attn_block, m->eps);
+    uint64_t h = cdr_hash64(t.s, t.n, 0);
+    cdr_text_free(&t);
+    return h;
+}
+
+/* A matrix that a token is multiplied with; not the short convolutions, nor the one row of a residual mixer's query. */
+static double product_elems(const cdr__need *n)
+{
+    if (n->lookup || n->n_dim < 2 || n->init == CDR__INIT_CONV || (n->n_dim == 2 && n->n[0] == 1)) return 0;
+    int64_t all = elems(n);
+    return (double)(n->top_k > 0 ? all / n->n[0] * n->top_k : all);
+}
+
 static void count_all(cdr_model *m)
 {
     cdr_model_info *f = &m->info;
-    cdr_text t = { 0 };
     for (int64_t i = 0; i < m->n_tensors; i++) {
         const cdr__tensor *x = &m->tensor[i];
-        int64_t n = elems(x->need);
-        f->n_params += n;
-        if (!x->need->lookup) f->n_active += n;
-        if (!x->need->lookup && x->need->n_dim == 2) f->matmul_params += (double)n;
-        cdr_text_printf(&t, "%s %lld %lld\n", x->name, (long long)x->need->n[0], (long long)(x->need->n_dim == 2 ? x->need->n[1] : 0));
+        f->n_params += x->stored;
+        if (!x->need->lookup) f->n_active += x->need->top_k > 0 ? x->stored / x->need->n[0] * x->need->top_k : x->stored;
+        f->matmul_params += product_elems(x->need);
     }
     f->n_tensors = (int)m->n_tensors;
-    for (int i = 0; i < f->n_layers; i++) count_kind(m, &m->block[m->layer[i].mixer]);
-    for (int i = 0; i < m->n_blocks; i++)
-        for (int k = 0; k < m->block[i].n_locals; k++)
-            cdr_text_printf(&t, "%s.%s %lld\n", m->block[i].name, m->block[i].local[k].name, (long long)m->block[i].local[k].x);
-    f->hash = cdr_hash64(t.s, t.n, 0);
-    cdr_text_free(&t);
+    for (int i = 0; i < f->n_layers; i++) {
+        const cdr__block *mixer = &m->block[m->layer[i].mixer], *ffn = &m->block[m->layer[i].ffn];
+        count_kind(m, mixer);
+        if (ffn->experts > 0) {
+            f->moe.n++;
+            f->moe.experts = CDR_MAX(f->moe.experts, ffn->experts);
+            f->moe.top_k = CDR_MAX(f->moe.top_k, ffn->top_k);
+        }
+        if (mixer->select > 0) {
+            f->sparse.n++;
+            f->sparse.top_k = CDR_MAX(f->sparse.top_k, mixer->select);
+        }
+    }
+    f->hash = description_hash(m);
 }
 
 cdr_status cdr__model_tensors(cdr_model *m, cdr_err *err)
