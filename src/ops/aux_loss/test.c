@@ -1,5 +1,5 @@
 /* aux_loss, test cases: several packed rows with different numbers of idle tokens, one of them idle as a whole; one row; sigmoid and softmax. Gradients
- * are finite differences with the counts held. Splits over micro-batches are in test/test_router.c. */
+ * are finite differences with the counts held. Splits over micro-batches are in test/test_routing.c. */
 #include "ops/aux_loss/aux_loss.h"
 
 static const cdr_aux_loss_attr rows_20 = { .top_k = 4, .row = 20, .coef = 0.01f }, soft_20 = { .softmax = 1, .top_k = 4, .row = 20, .coef = 1.0f };

@@ -1,7 +1,7 @@
 /* balance, test cases: the first micro-batch overwrites, later ones add; idle rows; no token at all; a quantile between and inside of bins; a width
  * that no block of experts divides. The histogram is compared with a double one: a score within a rounding of a border may fall into the neighbour
  * bin, which moves the distance by less than the tolerance; a row or an expert missed, or a bin off by one, does not pass. That the rules even out
- * the load is in test/test_router.c. */
+ * the load is in test/test_routing.c. */
 #include "ops/balance/balance.h"
 #include <math.h>
 

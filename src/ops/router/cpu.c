@@ -1,19 +1,20 @@
 /* router, CPU kernels: the loops over rows, which all instruction sets share, and the base rows. Bound: the exponentials, E a token.
  * Precision: F32 throughout; the sum of a softmax in 16 partial sums, the sum over a token's experts in ascending id.
- * Selection: one pass over the scores against the worst of the k + 1 best so far, which few pass (about k ln(E / k) of E). */
+ * Selection: the (k+1)-th largest score by bisection, then one pass for those above it (rows.inc).
+ * Tried: a sorted list of the k + 1 best so far, one pass over the scores against its last entry: branches that nobody predicts; NUMBERS. */
 #include "ops/router/rows.inc"
 
 static const cdr__router_rows base = { route, backward };
 cdr_status cdr__router_fwd_base(const cdr_args *a) { return cdr__router_fwd(a, &base); }
 cdr_status cdr__router_bwd_base(const cdr_args *a) { return cdr__router_bwd(a, &base); }
 
-/* words of 4 bytes per thread: scores, biased scores, the list; whole cache lines */
-static int64_t words(int64_t E, int64_t k) { return cdr_ceil_div(2 * E + 2 * (k + 1), 16) * 16; }
+/* words of 4 bytes per thread, whole cache lines: scores, biased scores */
+static int64_t words(int64_t E) { return cdr_ceil_div(2 * E, 16) * 16; }
 
 size_t cdr__router_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads)
 {
-    (void)n_in, (void)n_out;
-    return (size_t)(words(t[CDR__ROUTER_LOGITS].n[1], ((const cdr_router_attr *)attr)->top_k) * n_threads) * sizeof(float);
+    (void)attr, (void)n_in, (void)n_out;
+    return (size_t)(words(t[CDR__ROUTER_LOGITS].n[1]) * n_threads) * sizeof(float);
 }
 
 cdr_status cdr__router_fwd(const cdr_args *a, const cdr__router_rows *rows)
@@ -35,8 +36,8 @@ cdr_status cdr__router_fwd(const cdr_args *a, const cdr__router_rows *rows)
                 p_k[j] = 0.0f;
             }
         } else {
-            float *w = cdr_thread_part(a->work, words(E, k));
-            cdr__router_scratch s = { .s_E = w, .v_E = w + E, .best_v = w + 2 * E, .best_e = (int32_t *)(w + 2 * E + k + 1) };
+            float *w = cdr_thread_part(a->work, words(E));
+            cdr__router_scratch s = { .s_E = w, .v_E = (int32_t *)(w + E) };
             alpha = rows->route(at, cdr_row(a->ptr[CDR__ROUTER_LOGITS], tx, t), bias_E, E, &s, idx_k, p_k);
         }
         if (alpha_T) alpha_T[t] = alpha;
@@ -44,11 +45,13 @@ cdr_status cdr__router_fwd(const cdr_args *a, const cdr__router_rows *rows)
     return CDR_OK;
 }
 
-/* per thread: the scores of a row, softmax only */
+/* per thread: the scores of a row (softmax only), three numbers of each chosen expert; whole cache lines */
+static int64_t bwd_words(const cdr_router_attr *at, int64_t E) { return cdr_ceil_div((at->softmax ? E : 0) + 3 * (int64_t)at->top_k, 16) * 16; }
+
 size_t cdr__router_bwd_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads)
 {
     (void)n_in, (void)n_out;
-    return ((const cdr_router_attr *)attr)->softmax ? (size_t)(t[CDR__ROB_LOGITS].n[1] * n_threads) * sizeof(float) : 0;
+    return (size_t)(bwd_words(attr, t[CDR__ROB_LOGITS].n[1]) * n_threads) * sizeof(float);
 }
 
 cdr_status cdr__router_bwd(const cdr_args *a, const cdr__router_rows *rows)
@@ -58,7 +61,7 @@ cdr_status cdr__router_bwd(const cdr_args *a, const cdr__router_rows *rows)
     int64_t T = t_of[CDR__ROB_LOGITS].n[0], E = t_of[CDR__ROB_LOGITS].n[1];
     const int32_t *start_T = a->ptr[CDR__ROB_START], *pos_T = a->ptr[CDR__ROB_POS];
     bool add = (a->add & 1) != 0;
-    assert(a->work || !at->softmax);
+    assert(a->work);
 #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
     for (int64_t t = 0; t < T; t++) {
         float *dx_E = cdr_row(a->ptr[CDR__ROB_DLOGITS], &t_of[CDR__ROB_DLOGITS], t);
@@ -70,7 +73,7 @@ cdr_status cdr__router_bwd(const cdr_args *a, const cdr__router_rows *rows)
         const float *dp_k = cdr_row(a->ptr[CDR__ROB_DP], &t_of[CDR__ROB_DP], t), *p_k = cdr_row(a->ptr[CDR__ROB_P], &t_of[CDR__ROB_P], t);
         for (int j = 0; j < at->top_k; j++) assert(idx_k[j] >= 0 && idx_k[j] < E);
         rows->backward(at, dp_k, cdr_row(a->ptr[CDR__ROB_LOGITS], &t_of[CDR__ROB_LOGITS], t), idx_k, p_k, E,
-                       at->softmax ? cdr_thread_part(a->work, E) : NULL, add, dx_E);
+                       cdr_thread_part(a->work, bwd_words(at, E)), add, dx_E);
     }
     return CDR_OK;
 }

@@ -1,6 +1,6 @@
 /* router, test cases: sigmoid and softmax, with and without bias, groups, renormalisation; one expert, all experts, one row, idle rows, a width
  * that no vector divides, exact ties. Gradients are finite differences of the whole forward, away from changes of route. What a case cannot say
- * (NaN, bias and weights, load) is in test/test_router.c. */
+ * (NaN, bias and weights, load) is in test/test_routing.c. */
 #include "ops/router/router.h"
 
 static const cdr_router_attr kimi_k3 = { .top_k = 16, .renormalize = 1, .scale = 1.0f };
