@@ -1,0 +1,146 @@
+/* indexer, selection: equations (1) and (2) of op.c. Blocks of 8 query rows; a tile of 64 keys is widened and transposed once
+ * for the block; the scores of the rows that have more than top_k keys lie in scratch (8 S floats a thread), never T x S.
+ * A score is a chain over d, then one over the heads, both ascending: its bits know t and s alone, so that a row selects the same
+ * keys in training, in another pack, and from a cache.
+ * Top-k is exact, by radix: scores become integers of the same order (-0 = +0; NaN above all, so that it reaches the output and
+ * is seen), four passes of 8 bits find the k-th largest, ties with it are taken from the lowest s on.
+ */
+#include "ops/indexer/rows.h"
+
+enum { KEYS = CDR__IX_KEYS, ROWS = CDR__IX_ROWS };
+
+typedef struct { float *q, *w, *rows, *panel, *x, *score; uint32_t *key; } work;
+
+static work take(const cdr_indexer_attr *at, int64_t S, cdr__ix_scratch *m)
+{
+    int64_t H = at->heads, D = at->dim;
+    work w;
+    w.q = cdr__ix_take(m, ROWS * H * D);
+    w.w = cdr__ix_take(m, ROWS * H);
+    w.rows = cdr__ix_take(m, KEYS * D);
+    w.panel = cdr__ix_take(m, D * KEYS);
+    w.x = cdr__ix_take(m, H * KEYS);
+    w.score = cdr__ix_take(m, ROWS * (S + KEYS));
+    w.key = cdr__ix_take(m, S);
+    return w;
+}
+static size_t thread_bytes(const cdr_indexer_attr *at, int64_t S)
+{
+    cdr__ix_scratch m = { NULL, 0 };
+    take(at, S, &m);
+    return m.used;
+}
+size_t cdr__indexer_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads)
+{
+    (void)n_in, (void)n_out;
+    return (size_t)n_threads * thread_bytes(attr, t[CDR__IX_K].n[0]);
+}
+
+/* An integer of the same order. */
+static inline uint32_t order_of(float x)
+{
+    uint32_t u;
+    if (x != x) return UINT32_MAX;
+    x += 0.0f;
+    memcpy(&u, &x, 4);
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+static void set_range(uint32_t *bits, int64_t first, int64_t last)
+{
+    for (int64_t s = first; s <= last; s++) {
+        if (s % 32 == 0 && s + 31 <= last) {
+            bits[s / 32] = UINT32_MAX;
+            s += 31;
+        } else {
+            bits[s / 32] |= (uint32_t)1 << (s % 32);
+        }
+    }
+}
+
+/* Sets the bits of the k largest of key[0..n), n > k, which are keys first .. first + n - 1. */
+static void set_largest(const uint32_t *key, int64_t n, int64_t k, int64_t first, uint32_t *bits)
+{
+    uint32_t prefix = 0, mask = 0;
+    int64_t need = k;                                      /* of the keys that begin with prefix */
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        int64_t count[256] = { 0 };
+        for (int64_t i = 0; i < n; i++) if ((key[i] & mask) == prefix) count[(key[i] >> shift) & 255u]++;
+        int digit = 255;
+        for (; count[digit] < need; digit--) need -= count[digit];
+        prefix |= (uint32_t)digit << shift;
+        mask |= (uint32_t)255 << shift;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        bool tie = key[i] == prefix && need > 0;
+        if (!(key[i] > prefix || tie)) continue;
+        if (tie) need--;
+        bits[(first + i) / 32] |= (uint32_t)1 << ((first + i) % 32);
+    }
+}
+
+/* Scores of the rows t + r, for r with todo[r], against every key that one of them sees. */
+static void score_block(const cdr_args *a, const cdr__indexer_math *m, const work *w, int64_t t, int64_t n, const bool *todo)
+{
+    const cdr_indexer_attr *at = a->attr;
+    const int32_t *start = a->ptr[CDR__IX_START], *pos = a->ptr[CDR__IX_POS];
+    int64_t H = at->heads, D = at->dim, S = a->type[CDR__IX_K].n[0], lo = S, hi = -1;
+    for (int64_t r = 0; r < n; r++) {
+        if (!todo[r]) continue;
+        lo = CDR_MIN(lo, start[t + r]);
+        hi = CDR_MAX(hi, pos[t + r]);
+        cdr__ix_load(a, CDR__IX_Q, t + r, 0, H * D, w->q + r * H * D);
+        cdr__ix_load(a, CDR__IX_W, t + r, 0, H, w->w + r * H);
+    }
+    for (int64_t s0 = lo; s0 <= hi; s0 += KEYS) {
+        int64_t n_keys = CDR_MIN((int64_t)KEYS, hi + 1 - s0);
+        bool ready = false;
+        for (int64_t r = 0; r < n; r++) {
+            if (!todo[r] || start[t + r] >= s0 + n_keys || pos[t + r] < s0) continue;
+            if (!ready) {
+                for (int64_t s = 0; s < n_keys; s++) cdr__ix_load(a, CDR__IX_K, s0 + s, 0, D, w->rows + s * D);
+                memset(w->rows + n_keys * D, 0, sizeof(float) * (size_t)((KEYS - n_keys) * D));
+                cdr__ix_transpose(w->rows, D, D, w->panel);
+                ready = true;
+            }
+            m->product(H, KEYS, D, w->q + r * H * D, D, 1, w->panel, KEYS, w->x, KEYS, false);
+            m->relu_sum(w->x, w->w + r * H, H, w->score + r * (S + KEYS) + s0);
+        }
+    }
+}
+
+cdr_status cdr__indexer_run(const cdr_args *a, const cdr__indexer_math *m)
+{
+    const cdr_indexer_attr *at = a->attr;
+    const int32_t *start = a->ptr[CDR__IX_START], *pos = a->ptr[CDR__IX_POS];
+    const bool dense = *(const int32_t *)a->ptr[CDR__IX_DENSE] != 0;
+    int64_t T = a->type[CDR__IX_Q].n[0], S = a->type[CDR__IX_K].n[0], words = cdr_ceil_div(S, 32);
+    size_t bytes = thread_bytes(at, S);
+    assert(a->work && a->ptr[CDR__IX_SEL]);
+#pragma omp parallel for num_threads(a->lane->n_threads) schedule(dynamic, 1)
+    for (int64_t b = 0; b < cdr_ceil_div(T, (int64_t)ROWS); b++) {
+        cdr__ix_scratch part = { (char *)a->work + (size_t)omp_get_thread_num() * bytes, 0 };
+        work w = take(at, S, &part);
+        int64_t t = b * ROWS, n = CDR_MIN((int64_t)ROWS, T - t);
+        bool todo[ROWS] = { false }, any = false;
+        for (int64_t r = 0; r < n; r++) {
+            assert(start[t + r] > pos[t + r] || (start[t + r] >= 0 && pos[t + r] < S));
+            todo[r] = !dense && (int64_t)pos[t + r] - start[t + r] + 1 > at->top_k;
+            any = any || todo[r];
+        }
+        if (any) score_block(a, m, &w, t, n, todo);
+        for (int64_t r = 0; r < n; r++) {
+            uint32_t *bits = cdr_row(a->ptr[CDR__IX_SEL], &a->type[CDR__IX_SEL], t + r);
+            int64_t first = start[t + r], n_seen = pos[t + r] - first + 1;
+            const float *score = w.score + r * (S + KEYS) + first;
+            memset(bits, 0, sizeof(uint32_t) * (size_t)words);
+            if (!todo[r]) {
+                set_range(bits, first, pos[t + r]);
+                continue;
+            }
+            for (int64_t i = 0; i < n_seen; i++) w.key[i] = order_of(score[i]);
+            set_largest(w.key, n_seen, at->top_k, first, bits);
+        }
+    }
+    return CDR_OK;
+}
