@@ -40,8 +40,8 @@ int32_t cdr_balance_quantile(cdr_graph *g, cdr_val hist_EB, cdr_val bias_E, cdr_
 int32_t cdr_balance_sign(cdr_graph *g, cdr_val load_E, cdr_val bias_E, float rate);
 
 /* ---- inside of the folder -------------------------------------------------------------------------------------- */
-enum { CDR__BAH_LOGITS, CDR__BAH_ALPHA, CDR__BAH_BIAS, CDR__BAH_START, CDR__BAH_POS, CDR__BAH_MICRO, CDR__BAH_HIST, CDR__BAH_BLOCK = 16 };
-/* Bins of n scores of one token; max and sum: of its softmax. One function per instruction set, the same bits in all (rows.inc). */
+enum { CDR__BAH_LOGITS, CDR__BAH_ALPHA, CDR__BAH_BIAS, CDR__BAH_START, CDR__BAH_POS, CDR__BAH_MICRO, CDR__BAH_HIST, CDR__BAH_LANES = 16, CDR__BAH_BLOCK = 64 };
+/* Bins of n scores of one token, n up to CDR__BAH_BLOCK; max and sum: of its softmax. One function per instruction set, the same bits in all. */
 typedef struct { float alpha, max, sum, lo, per_w, last; } cdr__balance_row;
 typedef void (*cdr__balance_bins)(const float *x, int n, bool softmax, const cdr__balance_row *r, int32_t *bin);
 cdr_status cdr__balance_hist(const cdr_args *a, cdr__balance_bins bins);

