@@ -1,7 +1,7 @@
 /* test_ops.c: every operator against its table of cases; the harness against operators that are wrong on purpose; the
  * double references and gradients against vectors from an independent script (tools/golden_ops.py), up to a whole tiny
  * dense model with ten AdamW steps. */
-#include "golden.h"
+#include "golden_rig.h"
 #include "ops/adamw/adamw.h"
 #include "ops/add/add.h"
 #include "ops/attention/attention.h"
@@ -208,86 +208,7 @@ static void harness_refuses_what_it_cannot_check(void)
     }
 }
 
-/* ---- goldens: a graph, the oracle, and gradients by walking the calls backwards ------------------------------------- */
-enum { MAX_VALS = 1024 };
-typedef struct {
-    cdr_pool *pool; cdr_bundle bundle; cdr_err err; cdr_graph *g; cdr_oracle *o;
-    cdr_val root_grad[MAX_VALS];         /* gradient of each local value that owns its bytes; CDR_NONE: none */
-} rig;
-
-static void rig_open(rig *r)
-{
-    memset(r, 0, sizeof *r);
-    r->pool = cdr_pool_new();
-    r->g = cdr_graph_new(r->pool, &r->bundle, "golden", &r->err);
-    cdr_graph_list(r->g, "all");
-    r->o = cdr_oracle_new(r->g);
-    for (int i = 0; i < MAX_VALS; i++) r->root_grad[i] = CDR_NONE;
-}
-
-static void rig_close(rig *r)
-{
-    T_STR(r->err.text, "");
-    cdr_oracle_free(r->o);
-    cdr_pool_free(r->pool);
-}
-
-/* A value with the golden tensor in it. */
-static cdr_val put(rig *r, const golden *gd, const char *name, int dtype)
-{
-    const golden_tensor *t = golden_get(gd, name);
-    cdr_type ty = { .dtype = (uint8_t)dtype, .layout = CDR_ROWS, .n_dim = (uint8_t)t->n_dim };
-    memcpy(ty.n, t->n, sizeof ty.n);
-    cdr_val v = cdr_graph_value(r->g, ty, CDR_TURN, CDR_C_ACT, name);
-    cdr_oracle_put(r->o, v, t->x);
-    return v;
-}
-
-static void expect(rig *r, cdr_val v, const golden *gd, const char *name, double tol)
-{
-    const golden_tensor *t = golden_get(gd, name);
-    if (r->g->failed || v < 0) {
-        fprintf(stderr, "  %s: no value (%s)\n", name, r->err.text);
-        t_this_failed = true;
-        return;
-    }
-    T_CHECK(cdr_type_elems(cdr_graph_type(r->g, v)) == t->elems);
-    double *x = malloc((size_t)t->elems * sizeof *x), worst = 0, scale = 0;
-    cdr_oracle_get(r->o, v, x);
-    for (int64_t i = 0; i < t->elems; i++) {
-        double d = fabs(x[i] - t->x[i]);
-        if (!(d <= worst)) worst = d;
-        scale = fmax(scale, fabs(t->x[i]));
-    }
-    if (!(worst <= tol * scale)) {
-        fprintf(stderr, "  %s of %s is off by %.3g of %.3g\n", name, gd->path, worst, scale);
-        t_this_failed = true;
-    }
-    free(x);
-}
-
-static void run_all(rig *r) { T_CHECK(cdr_oracle_run(r->o, r->g->lists[0].calls, r->g->lists[0].n, &r->err) == CDR_OK); }
-
-/* Gradients of the graph's only call (the last one), seeded with dout of output 0. */
-static void grad_of_last(rig *r, cdr_val dout, cdr_val *din)
-{
-    if (r->g->failed) return;
-    cdr_call c = r->g->calls[r->g->n_calls - 1];
-    cdr_val d[CDR_MAX_OPERANDS];
-    bool want[CDR_MAX_OPERANDS];
-    for (int k = 0; k < c.n_out; k++) d[k] = k == 0 ? dout : CDR_NONE;
-    for (int i = 0; i < c.n_in; i++) {
-        cdr_val v = cdr_graph_in(r->g, &c, i);
-        want[i] = v != CDR_NONE && cdr_dtype_row(cdr_graph_type(r->g, v)->dtype)->floating;
-        din[i] = CDR_NONE;
-    }
-    T_CHECK(cdr_ops[c.op]->grad(r->g, &c, d, want, din, &r->err) == CDR_OK);
-}
-
-static cdr_val out_of_last(rig *r, int k) { return cdr_graph_out(r->g, &r->g->calls[r->g->n_calls - 1], k); }
-
-static const double TOL = 1e-12;
-
+/* ---- goldens ------------------------------------------------------------------------------------------------------------ */
 static void golden_embedding(void)
 {
     rig r;

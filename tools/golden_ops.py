@@ -284,7 +284,215 @@ def write_model():
     print("tiny_dense", [float(x) for x in out["losses"]], [float(x) for x in out["norms"]])
 
 
+# ---- what sparse models are made of (spec/model.md, 3.1 to 3.7 and 5), written from the equations alone ------------------
+def attn_res(rows, proj, norm, eps):
+    """3.1: a softmax over the rows of each token, of normalised rows times the query, mixes the un-normalised rows."""
+    V = jnp.stack(rows)
+    k = V / jnp.sqrt(jnp.mean(V * V, axis=-1, keepdims=True) + eps)
+    p = jax.nn.softmax(jnp.einsum("itd,d->it", k, norm * proj[0]), axis=0)
+    return jnp.einsum("it,itd->td", p, V)
+
+
+def situ(a, b, beta, linear_beta):
+    return beta * jnp.tanh(a / beta) * jax.nn.sigmoid(a) * linear_beta * jnp.tanh(b / linear_beta)
+
+
+def layernorm(x, w, b, eps):
+    m = jnp.mean(x, axis=-1, keepdims=True)
+    return w * (x - m) / jnp.sqrt(jnp.mean((x - m) ** 2, axis=-1, keepdims=True) + eps) + b
+
+
+def short_conv(x, w, start, pos, hist=None):
+    """3.2: row by row; inputs of the same document only; hist: the inputs before row 0. Idle rows are zero and leave no trace."""
+    W, rows = w.shape[2], []
+    for t in range(x.shape[0]):
+        if start[t] > pos[t]:
+            rows.append(jnp.zeros(x.shape[1]))
+            continue
+        pre = jnp.zeros(x.shape[1])
+        for j in range(W):
+            back = W - 1 - j
+            if back > pos[t] - start[t]:
+                continue
+            pre = pre + w[:, 0, j] * (x[t - back] if t >= back else hist[W - 1 + t - back])
+        rows.append(jax.nn.silu(pre))
+    return jnp.stack(rows)
+
+
+def kda(q, k, v, z, beta, gate, A_log, dt_bias, o_norm, start, pos, heads, lower_bound, eps, state=None):
+    """3.2: the plain recurrence, one token after another. lower_bound None: the softplus form. Returns y and the last state [h][v][k]."""
+    T, P = q.shape
+    d = P // heads
+    S, rows = jnp.zeros((heads, d, d)) if state is None else jnp.swapaxes(state, 1, 2), []
+    unit = lambda x: x / jnp.sqrt(jnp.sum(x * x, axis=-1, keepdims=True) + 1e-6)  # noqa: E731
+    for t in range(T):
+        if start[t] > pos[t]:
+            rows.append(jnp.zeros(P))
+            continue
+        if pos[t] == start[t]:
+            S = jnp.zeros((heads, d, d))
+        split = lambda x: x[t].reshape(heads, d)  # noqa: E731,B023
+        qt, kt, vt, u = unit(split(q)), unit(split(k)), split(v), split(z) + dt_bias.reshape(heads, d)
+        a = jnp.exp(A_log)[:, None]
+        g = -a * jax.nn.softplus(u) if lower_bound is None else lower_bound * jax.nn.sigmoid(a * u)
+        S = jnp.exp(g)[:, :, None] * S
+        delta = vt - jnp.einsum("hkv,hk->hv", S, kt)
+        S = S + jax.nn.sigmoid(beta[t])[:, None, None] * kt[:, :, None] * delta[:, None, :]
+        o = d ** -0.5 * jnp.einsum("hkv,hk->hv", S, qt)
+        y = o / jnp.sqrt(jnp.mean(o * o, axis=-1, keepdims=True) + eps) * o_norm * jax.nn.sigmoid(split(gate))
+        rows.append(y.reshape(P))
+    return jnp.stack(rows), jnp.swapaxes(S, 1, 2)
+
+
+def chosen(score, bias, k, groups, top_groups):
+    """3.5: experts of one token in ascending order, and the (k+1)-th biased score of those that might have been chosen."""
+    biased = np.asarray(score) + bias
+    allowed = np.ones(len(biased), bool)
+    if groups > 1:
+        of_group = np.sort(biased.reshape(groups, -1), axis=1)[:, -2:].sum(axis=1)
+        best = sorted(range(groups), key=lambda i: (-of_group[i], i))[:top_groups]
+        allowed = np.repeat([i in best for i in range(groups)], len(biased) // groups)
+    order = sorted(np.flatnonzero(allowed), key=lambda e: (-biased[e], e))
+    return sorted(order[:k]), biased[order[min(k, len(order) - 1)]]
+
+
+def moe(logits, x, w1, w3, w2, bias, idle, k, softmax, groups, top_groups, renorm, scale, act):
+    """3.5: router and routed experts as one function. Returns u, and the routes for inspection."""
+    u, idx, ps, alphas = [], [], [], []
+    for t in range(x.shape[0]):
+        if idle[t]:
+            u.append(jnp.zeros(x.shape[1]))
+            idx.append([-1] * k)
+            ps.append(jnp.zeros(k))
+            alphas.append(0.0)
+            continue
+        s = jax.nn.softmax(logits[t]) if softmax else jax.nn.sigmoid(logits[t])
+        picks, alpha = chosen(jax.lax.stop_gradient(s), bias, k, groups, top_groups)
+        total = sum(s[e] for e in picks) + 1e-20
+        p = [scale * s[e] / (total if renorm else 1.0) for e in picks]
+        u.append(sum(p[i] * (w2[e] @ act(w1[e] @ x[t], w3[e] @ x[t])) for i, e in enumerate(picks)))
+        idx.append(picks)
+        ps.append(jnp.stack(p))
+        alphas.append(alpha)
+    return jnp.stack(u), (np.array(idx), jnp.stack(ps), np.array(alphas))
+
+
+def muon(W, M, g, lr, mu, nesterov, scale, decay, block_rows):
+    """5: momentum, Newton-Schulz of each block, a step of scale sqrt(max(rows, columns)) O."""
+    M = mu * M + g
+    G = g + mu * M if nesterov else M
+    out = W.copy()
+    for r in range(0, W.shape[0], block_rows):
+        X = G[r:r + block_rows]
+        tall = X.shape[0] > X.shape[1]
+        X = X.T if tall else X
+        X = X / (np.linalg.norm(X) + 1e-7)
+        for _ in range(5):
+            A = X @ X.T
+            X = 3.4445 * X + (-4.7750 * A + 2.0315 * A @ A) @ X
+        O = X.T if tall else X
+        out[r:r + block_rows] -= lr * (scale * np.sqrt(max(O.shape)) * O + decay * W[r:r + block_rows])
+    return out, M
+
+
+def write_attn_res():
+    T, D, out = 5, 9, {}
+    for n in (1, 4):
+        rows, proj, norm, dh = [normal(T, D) * (i + 1) for i in range(n)], normal(1, D), 1 + 0.25 * normal(D), normal(T, D)
+        h, grads = pulled(lambda *a: attn_res(a[:-2], a[-2], a[-1], f32(1e-5)), dh, *rows, proj, norm)
+        tensors = dict(proj=proj, norm=norm, h=h, dh=dh, dproj=grads[n], dnorm=grads[n + 1])
+        for i in range(n):
+            tensors["v%d" % i], tensors["dv%d" % i] = rows[i], grads[i]
+        out.update({"%s_n%d" % (k, n): x for k, x in tensors.items()})
+    write("attn_res", out)
+
+
+def write_gate():
+    o, logit, dy = normal(4, 9), 3 * normal(4, 9), normal(4, 9)
+    y, (do, dlogit) = pulled(lambda a, b: a * jax.nn.sigmoid(b), dy, o, logit)
+    write("gate", dict(o=o, logit=logit, y=y, dy=dy, do=do, dlogit=dlogit))
+
+
+def write_situ():
+    gate, up, dy = 4 * normal(4, 9), 20 * normal(4, 9), normal(4, 9)
+    y, (dgate, dup) = pulled(lambda a, b: situ(a, b, 4.0, 25.0), dy, gate, up)
+    write("situ", dict(gate=gate, up=up, y=y, dy=dy, dgate=dgate, dup=dup))
+
+
+def write_layernorm():
+    x, w, b, dy = 2 + normal(6, 10), normal(10), normal(10), normal(6, 10)
+    y, (dx, dw, db) = pulled(lambda *a: layernorm(*a, f32(1e-5)), dy, x, w, b)
+    write("layernorm", dict(x=x, w=w, b=b, y=y, y_plain=y - b, dy=dy, dx=dx, dw=dw, db=db))
+
+
+def write_short_conv():
+    start, pos = np.array([0, 1, 1, 1, 1, 1, 6, 6, 6, 10]), np.arange(10)      # one token, five, three, an idle row
+    x, w, dy = normal(10, 6), normal(6, 1, 4), normal(10, 6)
+    y, (dx, dw) = pulled(lambda a, b: short_conv(a, b, start, pos), dy, x, w)
+    out = dict(start=start, pos=pos, x=x, w=w, y=y, dy=dy, dx=dx, dw=dw)
+    # generation: two rows of a document that has one earlier token, then an idle row
+    start, pos, x, hist = np.array([4, 4, 1]), np.array([5, 6, 0]), normal(3, 6), normal(3, 6)
+    y = short_conv(x, w, start, pos, hist)
+    out.update(start_gen=start, pos_gen=pos, x_gen=x, hist_gen=hist, y_gen=y, hist_new=np.concatenate([hist[2:], x[:2]]))
+    write("short_conv", out)
+
+
+def write_kda():
+    H, d = 2, 16
+    start, pos = np.array([0, 1, 1, 1, 1, 1, 1, 7, 7, 10]), np.arange(10)      # one token, six, two, an idle row
+    T = len(start)
+    names = ("q", "k", "v", "z", "beta", "gate", "A_log", "dt_bias", "o_norm")
+    out = dict(start=start, pos=pos)
+    for form, bound in (("bounded", -5.0), ("softplus", None)):
+        args = [normal(T, H * d), normal(T, H * d), normal(T, H * d), 2 * normal(T, H * d), 2 * normal(T, H), normal(T, H * d),
+                0.5 * normal(H), normal(H * d), 1 + 0.25 * normal(d)]
+        dy = normal(T, H * d)
+        y, grads = pulled(lambda *a: kda(*a, start, pos, H, bound, f32(1e-5))[0], dy, *args)  # noqa: B023
+        tensors = dict(zip(names, args), y=y, dy=dy, **{"d" + n: x for n, x in zip(names, grads)})
+        out.update({"%s_%s" % (n, form): x for n, x in tensors.items()})
+    # generation, bounded: three rows of a document with earlier tokens, an idle row; the state goes in and comes out
+    start, pos, state = np.array([2, 2, 2, 1]), np.array([7, 8, 9, 0]), normal(H, d, d)
+    rows = [normal(4, H * d) for _ in range(4)] + [normal(4, H), normal(4, H * d)]
+    y, last = kda(*rows, *[out[n + "_bounded"] for n in names[6:]], start, pos, H, -5.0, f32(1e-5), state)
+    out.update(start_gen=start, pos_gen=pos, state_gen=state, y_gen=y, state_new=last, **{n + "_gen": x for n, x in zip(names, rows)})
+    write("kda", out)
+
+
+def write_moe():
+    T, E, L, F, out = 6, 8, 5, 4, {}
+    idle = np.array([0, 0, 0, 0, 1, 0], bool)
+    out["start"], out["pos"] = np.where(idle, T, 0), np.arange(T)
+    for form in ("sigmoid", "softmax"):
+        soft = form == "softmax"
+        k = 2 if soft else 3
+        logits, bias, x = normal(T, E), 0.25 * normal(E), normal(T, L)
+        w1, w3, w2, du = normal(E, F, L), normal(E, F, L), normal(E, L, F), normal(T, L)
+        act = (lambda a, b: situ(a, b, 4.0, 25.0)) if soft else swiglu
+        f = lambda *a: moe(*a, bias, idle, k, soft, 4 if soft else 1, 2, not soft, f32(1.5 if soft else 2.446), act)  # noqa: E731,B023
+        u, grads = pulled(lambda *a: f(*a)[0], du, logits, x, w1, w3, w2)
+        idx, p, alpha = f(jnp.asarray(logits), jnp.asarray(x), w1, w3, w2)[1]
+        tensors = dict(logits=logits, bias=bias, x=x, w1=w1, w3=w3, w2=w2, idx=idx, p=p, alpha=alpha, u=u, du=du,
+                       dlogits=grads[0], dx=grads[1], dw1=grads[2], dw3=grads[3], dw2=grads[4])
+        out.update({"%s_%s" % (n, form): x for n, x in tensors.items()})
+    write("moe", out)
+
+
+def write_muon():
+    """Ten steps with the clip factor that each step was given: heads of 4 x 10 with Nesterov, and one tall matrix without."""
+    out, lr = dict(lr=[0.01], attr=[f32(0.95), f32(0.2), f32(0.1)], clip=np.linspace(0.25, 1.0, 10)), 0.01
+    for form, shape, block, nesterov in (("heads", (8, 10), 4, True), ("tall", (9, 4), 9, False)):
+        W, grads = normal(*shape), normal(10, *shape)
+        M, trace = np.zeros(shape), []
+        out["w_" + form], out["grads_" + form] = W, grads
+        for t in range(10):
+            W, M = muon(W, M, grads[t] * out["clip"][t], lr, f32(0.95), nesterov, f32(0.2), f32(0.1), block)
+            trace.append(np.stack([W, M]))
+        out["trace_" + form] = np.stack(trace)
+    write("muon", out)
+
+
 if __name__ == "__main__":
     os.makedirs(OUT, exist_ok=True)
-    for make in (write_embedding, write_linear, write_rmsnorm, write_rope, write_attention, write_swiglu, write_loss, write_adamw, write_model):
+    for make in (write_embedding, write_linear, write_rmsnorm, write_rope, write_attention, write_swiglu, write_loss, write_adamw, write_model,
+                 write_attn_res, write_gate, write_situ, write_layernorm, write_short_conv, write_kda, write_moe, write_muon):
         make()

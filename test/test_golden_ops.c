@@ -1,0 +1,317 @@
+/* test_golden_ops.c: the operators of sparse models, their double references and the gradients that their records build, against
+ * vectors that tools/golden_ops.py made from the equations alone: AttnRes, output gate, SiTU, LayerNorm, short convolution, KDA
+ * with both decays, router and experts as one function, the loss of a frozen head, ten Muon steps. */
+#include "golden_rig.h"
+#include "ops/attn_res/attn_res.h"
+#include "ops/dispatch/dispatch.h"
+#include "ops/experts/experts.h"
+#include "ops/gate/gate.h"
+#include "ops/kda/kda.h"
+#include "ops/layernorm/layernorm.h"
+#include "ops/loss/loss.h"
+#include "ops/muon/muon.h"
+#include "ops/router/router.h"
+#include "ops/short_conv/short_conv.h"
+#include "ops/situ/situ.h"
+
+/* put and expect of a tensor of one of a file's problems: "q" of "bounded" is q_bounded */
+static const char *of(const char *name, const char *form)
+{
+    static char text[4][48];
+    static int next;
+    char *s = text[next++ % 4];
+    snprintf(s, sizeof text[0], "%s%s%s", name, *form ? "_" : "", form);
+    return s;
+}
+
+static void golden_attn_res(void)
+{
+    for (int n = 1; n <= 4; n += 3) {
+        rig r;
+        rig_open(&r);
+        golden gd = golden_open("attn_res");
+        const char *form = n == 1 ? "n1" : "n4";
+        static const char *const v[] = { "v0", "v1", "v2", "v3" }, *const dv[] = { "dv0", "dv1", "dv2", "dv3" };
+        cdr_val rows[4], din[6];
+        for (int i = 0; i < n; i++) rows[i] = put(&r, &gd, of(v[i], form), CDR_F32);
+        cdr_val h = cdr_attn_res(r.g, rows, n, put(&r, &gd, of("proj", form), CDR_F32), put(&r, &gd, of("norm", form), CDR_F32), 1e-5f);
+        grad_of_last(&r, put(&r, &gd, of("dh", form), CDR_F32), din);
+        run_all(&r);
+        expect(&r, h, &gd, of("h", form), TOL);
+        for (int i = 0; i < n; i++) expect(&r, din[i], &gd, of(dv[i], form), TOL);
+        expect(&r, din[n], &gd, of("dproj", form), TOL);
+        expect(&r, din[n + 1], &gd, of("dnorm", form), TOL);
+        golden_close(&gd);
+        rig_close(&r);
+    }
+}
+
+static void golden_gate(void)
+{
+    rig r;
+    rig_open(&r);
+    golden gd = golden_open("gate");
+    cdr_val din[2];
+    cdr_val y = cdr_gate(r.g, put(&r, &gd, "o", CDR_F32), put(&r, &gd, "logit", CDR_F32));
+    grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
+    run_all(&r);
+    expect(&r, y, &gd, "y", TOL);
+    expect(&r, din[0], &gd, "do", TOL);
+    expect(&r, din[1], &gd, "dlogit", TOL);
+    golden_close(&gd);
+    rig_close(&r);
+}
+
+static void golden_situ(void)
+{
+    rig r;
+    rig_open(&r);
+    golden gd = golden_open("situ");
+    cdr_val din[2];
+    cdr_val y = cdr_situ(r.g, put(&r, &gd, "gate", CDR_F32), put(&r, &gd, "up", CDR_F32), 4.0f, 25.0f);
+    grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
+    run_all(&r);
+    expect(&r, y, &gd, "y", TOL);
+    expect(&r, din[0], &gd, "dgate", TOL);
+    expect(&r, din[1], &gd, "dup", TOL);
+    golden_close(&gd);
+    rig_close(&r);
+}
+
+static void golden_layernorm(void)
+{
+    for (int bias = 0; bias < 2; bias++) {
+        rig r;
+        rig_open(&r);
+        golden gd = golden_open("layernorm");
+        cdr_val din[3];
+        cdr_val y = cdr_layernorm(r.g, put(&r, &gd, "x", CDR_F32), put(&r, &gd, "w", CDR_F32), bias ? put(&r, &gd, "b", CDR_F32) : CDR_NONE, 1e-5f);
+        grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
+        run_all(&r);
+        expect(&r, y, &gd, bias ? "y" : "y_plain", TOL);
+        expect(&r, din[0], &gd, "dx", TOL);
+        expect(&r, din[1], &gd, "dw", TOL);
+        if (bias) expect(&r, din[2], &gd, "db", TOL);
+        golden_close(&gd);
+        rig_close(&r);
+    }
+}
+
+static void golden_short_conv_packed(void)
+{
+    rig r;
+    rig_open(&r);
+    golden gd = golden_open("short_conv");
+    cdr_val din[4];
+    cdr_val y = cdr_short_conv(r.g, put(&r, &gd, "x", CDR_F32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "start", CDR_I32), put(&r, &gd, "pos", CDR_I32), CDR_NONE);
+    grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
+    run_all(&r);
+    expect(&r, y, &gd, "y", TOL);
+    expect(&r, din[0], &gd, "dx", TOL);
+    expect(&r, din[1], &gd, "dw", TOL);
+    golden_close(&gd);
+    rig_close(&r);
+}
+
+static void golden_short_conv_history(void)
+{
+    rig r;
+    rig_open(&r);
+    golden gd = golden_open("short_conv");
+    cdr_val hist = put(&r, &gd, "hist_gen", CDR_F32);
+    cdr_val y = cdr_short_conv(r.g, put(&r, &gd, "x_gen", CDR_F32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "start_gen", CDR_I32),
+                               put(&r, &gd, "pos_gen", CDR_I32), hist);
+    run_all(&r);
+    expect(&r, y, &gd, "y_gen", TOL);
+    expect(&r, hist, &gd, "hist_new", TOL);
+    golden_close(&gd);
+    rig_close(&r);
+}
+
+static const char *const kda_in[] = { "q", "k", "v", "z", "beta", "gate", "A_log", "dt_bias", "o_norm" };
+static const char *const kda_din[] = { "dq", "dk", "dv", "dz", "dbeta", "dgate", "dA_log", "ddt_bias", "do_norm" };
+
+static void golden_kda_packed(void)
+{
+    for (int softplus = 0; softplus < 2; softplus++) {
+        rig r;
+        rig_open(&r);
+        golden gd = golden_open("kda");
+        const char *form = softplus ? "softplus" : "bounded";
+        cdr_kda_attr at = { .heads = 2, .dim = 16, .chunk = 16, .softplus = softplus, .lower_bound = -5.0f, .norm_eps = 1e-5f };
+        cdr_val in[11], din[11];
+        for (int i = 0; i < 9; i++) in[i] = put(&r, &gd, of(kda_in[i], form), CDR_F32);
+        in[9] = put(&r, &gd, "start", CDR_I32);
+        in[10] = put(&r, &gd, "pos", CDR_I32);
+        cdr_val y = cdr_kda(r.g, in, CDR_NONE, &at);
+        grad_of_last(&r, put(&r, &gd, of("dy", form), CDR_F32), din);
+        run_all(&r);
+        expect(&r, y, &gd, of("y", form), TOL);
+        for (int i = 0; i < 9; i++) expect(&r, din[i], &gd, of(kda_din[i], form), 1e-11);
+        golden_close(&gd);
+        rig_close(&r);
+    }
+}
+
+static void golden_kda_state(void)
+{
+    rig r;
+    rig_open(&r);
+    golden gd = golden_open("kda");
+    cdr_kda_attr at = { .heads = 2, .dim = 16, .chunk = 16, .lower_bound = -5.0f, .norm_eps = 1e-5f };
+    cdr_val in[11], state = put(&r, &gd, "state_gen", CDR_F32);
+    for (int i = 0; i < 9; i++) in[i] = put(&r, &gd, of(kda_in[i], i < 6 ? "gen" : "bounded"), CDR_F32);
+    in[9] = put(&r, &gd, "start_gen", CDR_I32);
+    in[10] = put(&r, &gd, "pos_gen", CDR_I32);
+    cdr_val y = cdr_kda(r.g, in, state, &at);
+    run_all(&r);
+    expect(&r, y, &gd, "y_gen", TOL);
+    expect(&r, state, &gd, "state_new", TOL);
+    golden_close(&gd);
+    rig_close(&r);
+}
+
+/* Gradient of call i, seeded at output k; all floating inputs are wanted, but for those of `not`. */
+static void grad_of(rig *r, int64_t i, int k, cdr_val dout, uint32_t not, cdr_val *din)
+{
+    if (r->g->failed) return;
+    cdr_call c = r->g->calls[i];
+    cdr_val d[CDR_MAX_OPERANDS];
+    bool want[CDR_MAX_OPERANDS];
+    for (int o = 0; o < c.n_out; o++) d[o] = o == k ? dout : CDR_NONE;
+    for (int j = 0; j < c.n_in; j++) {
+        cdr_val v = cdr_graph_in(r->g, &c, j);
+        want[j] = v != CDR_NONE && cdr_dtype_row(cdr_graph_type(r->g, v)->dtype)->floating && !((not >> j) & 1u);
+        din[j] = CDR_NONE;
+    }
+    T_CHECK(cdr_ops[c.op]->grad(r->g, &c, d, want, din, &r->err) == CDR_OK);
+}
+
+static int64_t call_of(const rig *r, const cdr_op *op)
+{
+    int64_t i = 0;
+    while (i < r->g->n_calls && cdr_ops[r->g->calls[i].op] != op) i++;
+    CDR_CHECK(i < r->g->n_calls);
+    return i;
+}
+
+static void moe(int softmax, bool keep_gate_up)
+{
+    rig r;
+    rig_open(&r);
+    golden gd = golden_open("moe");
+    const char *form = softmax ? "softmax" : "sigmoid";
+    cdr_router_attr ra = { .top_k = softmax ? 2 : 3, .softmax = softmax, .groups = softmax ? 4 : 1, .top_groups = softmax ? 2 : 1,
+                           .renormalize = !softmax, .scale = softmax ? 1.5f : 2.446f };
+    cdr_experts_attr ea = { .top_k = ra.top_k, .situ = softmax, .beta = 4.0f, .linear_beta = 25.0f };
+    cdr_val idx, p, alpha = CDR_NEW, perm, offs, pos, din[CDR_MAX_OPERANDS], dlogits[CDR_MAX_OPERANDS];
+    cdr_val x = put(&r, &gd, of("x", form), CDR_F32), w1 = put(&r, &gd, of("w1", form), CDR_F32);
+    cdr_val w3 = put(&r, &gd, of("w3", form), CDR_F32), w2 = put(&r, &gd, of("w2", form), CDR_F32);
+    cdr_router(r.g, put(&r, &gd, of("logits", form), CDR_F32), put(&r, &gd, of("bias", form), CDR_F32), put(&r, &gd, "start", CDR_I32),
+               put(&r, &gd, "pos", CDR_I32), &ra, &idx, &p, &alpha);
+    cdr_dispatch(r.g, idx, 8, &perm, &offs, &pos);
+    cdr_val u = cdr_experts(r.g, x, p, perm, offs, pos, w1, w3, w2, CDR_NONE, &ea, keep_gate_up);
+    if (r.g->failed) fprintf(stderr, "  %s\n", r.err.text);
+    T_CHECK(!r.g->failed);
+    grad_of(&r, call_of(&r, &cdr_op_experts), 0, put(&r, &gd, of("du", form), CDR_F32), 0, din);
+    grad_of(&r, call_of(&r, &cdr_op_router), 1, din[CDR__EX_P], 1u << CDR__ROUTER_BIAS, dlogits);
+    run_all(&r);
+    expect(&r, idx, &gd, of("idx", form), 0);
+    expect(&r, p, &gd, of("p", form), TOL);
+    expect(&r, alpha, &gd, of("alpha", form), TOL);
+    expect(&r, u, &gd, of("u", form), TOL);
+    expect(&r, din[CDR__EX_X], &gd, of("dx", form), TOL);
+    expect(&r, din[CDR__EX_W1], &gd, of("dw1", form), TOL);
+    expect(&r, din[CDR__EX_W3], &gd, of("dw3", form), TOL);
+    expect(&r, din[CDR__EX_W2], &gd, of("dw2", form), TOL);
+    expect(&r, dlogits[CDR__ROUTER_LOGITS], &gd, of("dlogits", form), TOL);
+    golden_close(&gd);
+    rig_close(&r);
+}
+
+static void golden_moe(void)
+{
+    for (int softmax = 0; softmax < 2; softmax++) for (int keep = 0; keep < 2; keep++) moe(softmax, keep);
+}
+
+/* dh comes out of the forward where the gradient is the scale that it was made with, by the long way elsewhere; a head that trains is refused. */
+static void golden_loss_frozen(void)
+{
+    for (int other = 0; other < 2; other++) {
+        rig r;
+        rig_open(&r);
+        golden gd = golden_open("loss");
+        cdr_val din[4], scale = put(&r, &gd, "scale", CDR_F32), again = put(&r, &gd, "scale", CDR_F32);
+        cdr_val y = cdr_loss_frozen(r.g, put(&r, &gd, "h", CDR_F32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "targets", CDR_I32), scale, 3, 4);
+        cdr_val dh = out_of_last(&r, 1);
+        grad_of(&r, 0, 0, other ? again : scale, 2u | 1u << CDR__LSF_SCALE, din);
+        T_CHECK((din[0] == dh) == (other == 0));
+        run_all(&r);
+        expect(&r, y, &gd, "loss", TOL);
+        expect(&r, din[0], &gd, "dh", TOL);
+        bool want[4] = { true, true, false, false };
+        cdr_call c = r.g->calls[0];
+        cdr_err e = { CDR_OK, "", "" };
+        cdr_val dout[2] = { scale, CDR_NONE };
+        T_CHECK(cdr_op_loss_frozen.grad(r.g, &c, dout, want, din, &e) == CDR_EINVAL);
+        T_HAS(e.text, "the head needs a gradient");
+        golden_close(&gd);
+        rig_close(&r);
+    }
+}
+
+static void muon_steps(const char *form, int32_t block_rows, int32_t nesterov)
+{
+    rig r;
+    rig_open(&r);
+    golden gd = golden_open("muon");
+    const double *at = golden_get(&gd, "attr")->x, *clips = golden_get(&gd, "clip")->x;
+    const golden_tensor *grads = golden_get(&gd, of("grads", form)), *trace = golden_get(&gd, of("trace", form));
+    double hyper[8] = { golden_get(&gd, "lr")->x[0] };
+    int64_t n = grads->n[1] * grads->n[2];
+    double *got = calloc((size_t)n, sizeof *got);
+    cdr_muon_attr attr = { .block_rows = block_rows, .momentum = (float)at[0], .nesterov = nesterov, .iterations = 5, .scale = (float)at[1],
+                           .weight_decay = (float)at[2], .lr_scale = 1 };
+    cdr_type t = cdr_type_2d(CDR_F32, grads->n[1], grads->n[2]);
+    cdr_val w = put(&r, &gd, of("w", form), CDR_F32), m = cdr_graph_value(r.g, t, CDR_TURN, CDR_C_OPTIM, "m");
+    cdr_val grad = cdr_graph_value(r.g, t, CDR_TURN, CDR_C_GRAD, "grad"), clip = cdr_graph_value(r.g, cdr_type_1d(CDR_F32, 1), CDR_TURN, CDR_C_ACT, "clip");
+    cdr_val hyper_8 = cdr_graph_value(r.g, cdr_type_1d(CDR_F32, 8), CDR_TURN, CDR_C_INPUT, "hyper");
+    T_CHECK(cdr_muon(r.g, grad, clip, hyper_8, w, m, CDR_NONE, &attr) >= 0);
+    cdr_oracle_put(r.o, m, got);
+    cdr_oracle_put(r.o, hyper_8, hyper);
+    for (int s = 0; s < 10; s++) {
+        cdr_oracle_put(r.o, grad, grads->x + s * n);
+        cdr_oracle_put(r.o, clip, clips + s);
+        run_all(&r);
+        for (int k = 0; k < 2; k++) {
+            cdr_oracle_get(r.o, k ? m : w, got);
+            for (int64_t i = 0; i < n; i++) T_NEAR(got[i], trace->x[(2 * s + k) * n + i], 1e-12);
+        }
+    }
+    free(got);
+    golden_close(&gd);
+    rig_close(&r);
+}
+
+static void golden_muon(void)
+{
+    muon_steps("heads", 4, 1);
+    muon_steps("tall", 0, 0);
+}
+
+int main(int argc, char **argv)
+{
+    t_filter = argc > 1 ? argv[1] : NULL;
+    T_RUN(golden_attn_res);
+    T_RUN(golden_gate);
+    T_RUN(golden_situ);
+    T_RUN(golden_layernorm);
+    T_RUN(golden_short_conv_packed);
+    T_RUN(golden_short_conv_history);
+    T_RUN(golden_kda_packed);
+    T_RUN(golden_kda_state);
+    T_RUN(golden_moe);
+    T_RUN(golden_loss_frozen);
+    T_RUN(golden_muon);
+    return t_end();
+}
