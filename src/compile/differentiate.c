@@ -145,9 +145,9 @@ static void analyse(diff *d, const cdr_list *l)
         for (int k = 0; k < c->n_out; k++) {
             cdr_val v = cdr_graph_out(g, c, k);
             if (v == CDR_NONE || !floating(g, v)) continue;
-            d->needs[slot(d, v)] = true;
-            cdr_val same = k < c->n_in ? cdr_graph_in(g, c, k) : CDR_NONE;
-            if ((cdr__op(c)->flags & (CDR_OP_COLLECTIVE | CDR_OP_VIEW)) && same != CDR_NONE) d->weight[slot(d, v)] = d->weight[slot(d, same)];
+            cdr_val same = k < c->n_in && (cdr__op(c)->flags & (CDR_OP_COLLECTIVE | CDR_OP_VIEW)) ? cdr_graph_in(g, c, k) : CDR_NONE;
+            d->needs[slot(d, v)] = same == CDR_NONE || d->needs[slot(d, same)];      /* a state or frozen parameter beside trained ones */
+            if (same != CDR_NONE) d->weight[slot(d, v)] = d->weight[slot(d, same)];
             if (cdr__op(c)->flags & (CDR_OP_F32_GRAD | CDR_OP_VIEW)) d->pass_through[slot(d, v)] = true;
         }
     }

@@ -130,11 +130,13 @@ static void need_parts(cdr__block *b, const mla *a)
     if (a->gate) cdr__block_need(b, "g", H * a->v, D, CDR__INIT_LINEAR);
     cdr__block_need(b, "o", D, H * a->v, CDR__INIT_OUT);
     if (a->index.heads == 0) return;
+    int first = b->n_needs;
     cdr__block_need(b, "index.wq_b", a->index.heads * a->index.dim, a->q_lora, CDR__INIT_LINEAR)->block_rows = (int32_t)a->index.dim;
     cdr__block_need(b, "index.wk", a->index.dim, D, CDR__INIT_LINEAR);
     cdr__block_need(b, "index.w", a->index.heads, D, CDR__INIT_LINEAR);
     cdr__block_need(b, "index.k_norm", a->index.dim, 0, CDR__INIT_ONES);
     cdr__block_need(b, "index.k_norm_bias", a->index.dim, 0, CDR__INIT_ZEROS)->optional = true;
+    for (int i = first; i < b->n_needs; i++) b->need[i].may_idle = true;             /* only its own loss trains an indexer */
 }
 
 static cdr_status mla_open(const cdr__desc *d, const cdr_yaml *node, cdr__block *b, cdr_err *err)

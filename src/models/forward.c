@@ -35,12 +35,18 @@ static void initial(const cdr_model *m, const cdr__need *n, cdr_param *p)
     if (n->init == CDR__INIT_EMBED || n->n_dim == 1) p->init_std = 1.0f;
 }
 
+/* Before the first layer the bank is empty: its first mixer has parameters that nothing reads. */
+static bool idle(const cdr_model *m, const cdr__tensor *t)
+{
+    return t->need->may_idle || (t->layer >= 0 && t->layer == m->layer[0].index && strncmp(t->need->part, "res.self_attention.", 19) == 0);
+}
+
 /* A matrix has two axes of more than one element; the others take no weight decay, and no Muon. */
 static cdr_param parameter(const cdr_model *m, const cdr__tensor *t)
 {
     const cdr__need *n = t->need;
     cdr_param p = { .name = t->name, .unit = t->unit, .train = n->state ? CDR_STATE : CDR_FULL, .block_rows = n->block_rows, .lr_scale = 1.0f,
-                    .f32 = n->f32 || t->dtype == CDR_F32, .rng = cdr_hash64(t->name, strlen(t->name), 0) };
+                    .f32 = n->f32 || t->dtype == CDR_F32, .may_idle = idle(m, t), .rng = cdr_hash64(t->name, strlen(t->name), 0) };
     p.global = n->n_dim == 3 ? cdr_type_3d(t->dtype, n->n[0], n->n[1], n->n[2]) : n->n_dim == 2 ? cdr_type_2d(t->dtype, n->n[0], n->n[1]) : cdr_type_1d(t->dtype, n->n[0]);
     int axes = 0;
     for (int i = 0; i < n->n_dim; i++) axes += n->n[i] > 1;

@@ -100,6 +100,7 @@ typedef struct {                      /* a part that a block needs, with its sha
     bool state;                       /* no gradient: changed by a rule of its own */
     bool plain;                       /* a matrix that Muon never takes */
     bool optional;                    /* the description may have no row for it */
+    bool may_idle;                    /* no loss need depend on it */
     int64_t top_k;                    /* stacked experts: how many of n[0] a token multiplies with; 0: not stacked */
 } cdr__need;
 
