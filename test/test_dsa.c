@@ -48,7 +48,7 @@ static bool call(const cdr_op *op, int k, const void *attr, int n_in, const tens
     for (int i = 0; i < n_in; i++) t[i] = in[i].t, p[i] = in[i].p;
     if (op->infer(attr, n_in, t, &n_out, t + n_in, &e) != CDR_OK) {
         fprintf(stderr, "  %s\n", e.text);
-        T_CHECK(!"infer refuses");
+        T_CHECK(e.status == CDR_OK);
         return false;
     }
     const cdr_kernel *q = kernel_at(op, attr, n_in, n_out, t, k);
