@@ -340,6 +340,47 @@ static void freezing(void)
     T_HAS(errors, "train.freeze: is [], was [embed, norms] in ");
 }
 
+/* Losses of a run's steps, one a line. */
+static const char *losses(const char *run_dir)
+{
+    T_NEAR(run(cdr_pool_printf(pool, "version >/dev/null; grep -h '\"type\":\"step\"' %s/events.jsonl | sed 's/.*\"step\":\\([0-9]*\\),\"loss\":\\([-0-9.e+]*\\),.*/\\1 \\2/'",
+                               run_dir)), 0, 0);
+    return out;
+}
+
+/* Every part of K3.1 in small, Muon, quantile balancing, and the indexers' warm-up ending between two steps after the resume: the
+ * momentum, the selection bias and the warm-up's flag come back to the bit, also on two ranks. */
+static void sparse_states_survive_a_resume(void)
+{
+    const char *r = recipe(), *flags = "--set model.path=tiny-k31 --set optimizer.name=muon --set train.indexer_warmup_steps=3 --set schedule.horizon=4 "
+                                       "--set log.router_every=2 -q";
+    char *text;
+    size_t n;
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/k31 --steps 4 %s", r, dir, flags)), 0, 0);
+    T_STR(errors, "");
+    const char *whole = losses(cdr_pool_printf(pool, "%s/k31", dir));
+    T_HAS(whole, "\n4 ");
+    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/k31b --steps 2 %s", r, dir, flags)), 0, 0);
+    T_NEAR(run(cdr_pool_printf(pool, "launch -n 2 train %s --out %s/k31b --steps 4 %s", r, dir, flags)), 0, 0);
+    T_STR(losses(cdr_pool_printf(pool, "%s/k31b", dir)), whole);
+    T_NEAR(run(cdr_pool_printf(pool, "eval %s/k31 --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir)), 0, 0);
+    const char *evaluated = out;
+    T_NEAR(run(cdr_pool_printf(pool, "eval %s/k31b --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir)), 0, 0);
+    T_STR(out, evaluated);
+    T_CHECK(cdr_file_read(cdr_pool_printf(pool, "%s/k31/checkpoints/step-000000004/manifest.json", dir), 1 << 24, &text, &n, &err) == CDR_OK);
+    T_HAS(text, "block_sparse_moe.gate.e_score_correction_bias\":{\"dtype\":\"F32\",\"shape\":[32],\"class\":\"bias\"");
+    T_HAS(text, "q_proj.weight.momentum\"");
+    T_HAS(text, "embed_tokens.weight.v\"");
+    T_CHECK(strstr(text, "q_proj.weight.m\"") == NULL && strstr(text, "q_proj.weight.v\"") == NULL && strstr(text, "correction_bias.m\"") == NULL);
+    cdr_free(text);
+    T_CHECK(cdr_file_read(cdr_pool_printf(pool, "%s/k31/events.jsonl", dir), 1 << 24, &text, &n, &err) == CDR_OK);
+    T_HAS(text, "\"type\":\"router\"");
+    T_HAS(text, "\"load_max_mean\":");
+    T_HAS(text, "\"indexer_kl\":");
+    T_HAS(text, "\"dead_experts\":");
+    cdr_free(text);
+}
+
 static void plan_prints_the_layers_asked_for(void)
 {
     T_NEAR(run("plan tiny-test --print why --layers 1"), 0, 0);
@@ -453,6 +494,7 @@ int main(int argc, char **argv)
     T_RUN(generation_stops);
     T_RUN(plans_that_do_not_fit);
     T_RUN(freezing);
+    T_RUN(sparse_states_survive_a_resume);
     T_RUN(plan_prints_the_layers_asked_for);
     T_RUN(show_prints_origins);
     T_RUN(help_lists_every_flag_and_an_example_that_parses);

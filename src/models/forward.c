@@ -186,7 +186,9 @@ char *cdr_model_summary(const cdr_model *m, cdr_pool *pool)
     for (int i = 0; i < f->n_kinds; i++) cdr_text_printf(&t, "%s%d %s", i ? ", " : "", f->kind[i].n, f->kind[i].kind);
     print_amount(all, f->n_params);
     print_amount(active, f->n_active);
-    cdr_text_printf(&t, "), %s parameters (%s active), all trained", all, active);
+    cdr_text_printf(&t, ")");
+    if (f->moe.n > 0) cdr_text_printf(&t, ", %d experts top-%d", f->moe.experts, f->moe.top_k);
+    cdr_text_printf(&t, ", %s parameters (%s active), all trained", all, active);
     char *s = cdr_pool_strndup(pool, t.s, t.n);
     cdr_text_free(&t);
     return s;
