@@ -111,6 +111,7 @@ static void run_tiles(const plan *p, const block *k)
         const bool direct = g->c_dtype == CDR_F32 && !g->add && cols == isa->nr;
         t.b = k->b + j * p->units + k->u0 * isa->nr;
         for (int64_t i = 0; i < k->n_rows; i += isa->mr) {
+            if (g->upper && k->j0 + j + isa->nr <= k->i0 + i) break;
             const int64_t at_c = (k->i0 + i) * g->c_pitch + k->j0 + j;
             t.rows = (int)CDR_MIN(k->n_rows - i, isa->mr);
             t.a = k->a + i / isa->mr * panel_a;

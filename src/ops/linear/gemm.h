@@ -42,6 +42,7 @@ typedef struct {
     cdr__mat a, b;               /* A[m][k], B[k][n] */
     void *c; int c_dtype; int64_t c_pitch;       /* C[m][n] row-major, CDR_F32 or CDR_BF16; overlaps neither A nor B */
     bool add;                    /* C += product */
+    bool upper;                  /* only C[m][n] with n >= m is wanted: tiles below the diagonal are left out (they keep what was there) */
 } cdr__gemm_args;
 
 /* Scratch that a call of these sizes with at most n_threads threads may use. Monotone: enough for any smaller m, n and k. */

@@ -1,7 +1,7 @@
 /* muon, CPU kernels: equations (1) to (4) of op.c; the products are ops/linear's GEMM on the path of the kernel, with
  *   A = X X^T (F32),  B = a I + b A + c A A,  X <- B X
- * A and A A are symmetric to the bit (an element is one chain over ascending k, and a b = b a), so that one triangle is formed,
- * in strips of rows, and mirrored.
+ * A and A A are symmetric to the bit (an element is one chain over ascending k, and a b = b a), so that one triangle is formed
+ * and mirrored.
  * Threads: many small blocks (stacked experts, heads) run one to a thread; otherwise all threads share each product. An element
  * of the GEMM knows its row and column alone, so neither choice changes a bit; nor does the number of blocks beside it.
  * Scratch of a block: X, its next value, A, B and the rows' sums of squares.
@@ -11,7 +11,9 @@
 #include "ops/muon/muon.h"
 #include <math.h>
 
-enum { STRIP = 96, APART_MAX = 1 << 20 };        /* rows of a strip of a triangle; elements of blocks that run side by side */
+enum { STRIP = 96, STRIPS_FROM = 384,            /* rows of a strip of a triangle; of a matrix that is cut into such */
+       SIDE = 32,                                /* of a square that is transposed at a time */
+       APART_MAX = 1 << 20 };                    /* elements of blocks that run side by side */
 
 /* sizes of a call. A block has rows x cols; the iteration works on n x k, n <= k, turned where rows > cols. */
 typedef struct { int64_t rows, cols, n, k, n_blocks; bool turned, apart; } sizes;
@@ -54,28 +56,50 @@ static scratch take(const sizes *z, char *at)
 }
 
 /* ---- the products ------------------------------------------------------------------------------------------------- */
-/* c_nn = x x^T (b stored transposed) or x x, where that is symmetric: rows of a strip against the columns from the strip on */
+/* Upper triangle of c_nn = x x^T (b stored transposed) or x x, which is symmetric. In strips where threads share it, so that each
+ * has as much to do; else at once, since a strip packs its columns again. */
 static void triangle(int path, const float *x_nk, bool by_transpose, float *c_nn, int64_t n, int64_t k, void *work, int n_threads)
 {
-    for (int64_t i = 0; i < n; i += STRIP) {
-        cdr__gemm_args g = { .m = CDR_MIN(STRIP, n - i), .n = n - i, .k = k, .a = cdr__rows(CDR_F32, x_nk + i * k, k),
-                             .c = c_nn + i * n + i, .c_dtype = CDR_F32, .c_pitch = n };
+    const int64_t strip = n_threads > 1 && n >= STRIPS_FROM ? STRIP : n;
+    for (int64_t i = 0; i < n; i += strip) {
+        cdr__gemm_args g = { .m = CDR_MIN(strip, n - i), .n = n - i, .k = k, .a = cdr__rows(CDR_F32, x_nk + i * k, k),
+                             .c = c_nn + i * n + i, .c_dtype = CDR_F32, .c_pitch = n, .upper = true };
         g.b = by_transpose ? cdr__cols(CDR_F32, x_nk + i * k, k) : cdr__rows(CDR_F32, x_nk + i, k);
         cdr__gemm(path, &g, work, n_threads);
     }
-    for (int64_t i = STRIP; i < n; i++) for (int64_t j = 0; j < i / STRIP * STRIP; j++) c_nn[i * n + j] = c_nn[j * n + i];
+}
+
+/* Rows i0 .. i1 of the lower triangle from the upper one, in squares that lie in the first level of cache together. */
+static void mirror(float *c_nn, int64_t n, int64_t i0, int64_t i1)
+{
+    for (int64_t j0 = 0; j0 < i1; j0 += SIDE)
+        for (int64_t i = i0; i < i1; i++)
+            for (int64_t j = j0; j < CDR_MIN(j0 + SIDE, i); j++) c_nn[i * n + j] = c_nn[j * n + i];
+}
+
+/* Upper triangle: B = a I + b A + c A A, where A A lies in b_nn */
+static void polynomial_row(const float *a_nn, float *b_nn, int64_t n, int64_t i)
+{
+    const float a = (float)cdr__muon_abc[0], b = (float)cdr__muon_abc[1], c = (float)cdr__muon_abc[2];
+    for (int64_t j = i; j < n; j++) b_nn[i * n + j] = b * a_nn[i * n + j] + c * b_nn[i * n + j];
+    b_nn[i * n + i] += a;
 }
 
 /* (3), iterations times; the result lies in s->x */
 static void orthogonalise(int path, const sizes *z, scratch *s, int iterations, int n_threads)
 {
-    const float a = (float)cdr__muon_abc[0], b = (float)cdr__muon_abc[1], c = (float)cdr__muon_abc[2];
+    const int64_t n = z->n;
+    const bool share = n_threads > 1 && n >= STRIPS_FROM;
     for (int it = 0; it < iterations; it++) {
-        triangle(path, s->x, true, s->a, z->n, z->k, s->gemm, n_threads);
-        triangle(path, s->a, false, s->b, z->n, z->n, s->gemm, n_threads);
-        for (int64_t i = 0; i < z->n * z->n; i++) s->b[i] = b * s->a[i] + c * s->b[i];
-        for (int64_t i = 0; i < z->n; i++) s->b[i * z->n + i] += a;
-        cdr__gemm_args g = { .m = z->n, .n = z->k, .k = z->n, .a = cdr__rows(CDR_F32, s->b, z->n), .b = cdr__rows(CDR_F32, s->x, z->k),
+        triangle(path, s->x, true, s->a, n, z->k, s->gemm, n_threads);
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic) if (share)
+        for (int64_t i = 0; i < n; i += SIDE) mirror(s->a, n, i, CDR_MIN(i + SIDE, n));
+        triangle(path, s->a, false, s->b, n, n, s->gemm, n_threads);
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic, SIDE) if (share)
+        for (int64_t i = 0; i < n; i++) polynomial_row(s->a, s->b, n, i);
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic) if (share)
+        for (int64_t i = 0; i < n; i += SIDE) mirror(s->b, n, i, CDR_MIN(i + SIDE, n));
+        cdr__gemm_args g = { .m = n, .n = z->k, .k = n, .a = cdr__rows(CDR_F32, s->b, n), .b = cdr__rows(CDR_F32, s->x, z->k),
                              .c = s->next, .c_dtype = CDR_F32, .c_pitch = z->k };
         cdr__gemm(path, &g, s->gemm, n_threads);
         float *x = s->x;
@@ -125,7 +149,6 @@ static void update_row(const cdr_args *a, const sizes *z, int64_t at, const floa
 /* y_CR = factor x_RC transposed, rows r0 .. r1 of y; in squares that lie in the first level of cache together */
 static void turn(const float *x, float *y, int64_t R, int64_t C, float factor, int64_t r0, int64_t r1)
 {
-    enum { SIDE = 32 };
     for (int64_t c = r0; c < r1; c += SIDE)
         for (int64_t r = 0; r < R; r += SIDE)
             for (int64_t j = c; j < CDR_MIN(c + SIDE, r1); j++)
@@ -147,15 +170,16 @@ static void block(const cdr_args *a, int path, const sizes *z, int64_t i_block, 
     const float inverse = (float)(1.0 / (sqrt(ss) + 1e-7));
     if (z->turned) {
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
-        for (int64_t c = 0; c < z->n; c += 32) turn(g_RK, s->x, z->rows, z->cols, inverse, c, CDR_MIN(c + 32, z->n));
+        for (int64_t c = 0; c < z->n; c += SIDE) turn(g_RK, s->x, z->rows, z->cols, inverse, c, CDR_MIN(c + SIDE, z->n));
     } else {
-        for (int64_t i = 0; i < z->n * z->k; i++) s->x[i] *= inverse;
+#pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
+        for (int64_t r = 0; r < z->rows; r++) for (int64_t i = 0; i < z->cols; i++) s->x[r * z->cols + i] *= inverse;
     }
     orthogonalise(path, z, s, ((const cdr_muon_attr *)a->attr)->iterations, n_threads);
     float *o_RK = z->turned ? s->next : s->x;
     if (z->turned) {
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
-        for (int64_t r = 0; r < z->rows; r += 32) turn(s->x, o_RK, z->n, z->k, 1.0f, r, CDR_MIN(r + 32, z->rows));
+        for (int64_t r = 0; r < z->rows; r += SIDE) turn(s->x, o_RK, z->n, z->k, 1.0f, r, CDR_MIN(r + SIDE, z->rows));
     }
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
     for (int64_t r = 0; r < z->rows; r++) update_row(a, z, at + r * z->cols, o_RK + r * z->cols);
