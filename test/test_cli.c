@@ -353,11 +353,15 @@ static const char *losses(const char *run_dir)
 static void sparse_states_survive_a_resume(void)
 {
     const char *r = recipe(), *flags = "--set model.path=tiny-k31 --set optimizer.name=muon --set train.indexer_warmup_steps=3 --set schedule.horizon=4 "
-                                       "--set log.router_every=2 -q";
+                                       "--set log.router_every=2";
     char *text;
     size_t n;
     T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/k31 --steps 4 %s", r, dir, flags)), 0, 0);
     T_STR(errors, "");
+    T_HAS(out, "model     tiny-k31: 8 layers (6 KDA, 2 DSA), 32 experts top-4, 4.06 M parameters (1.59 M active), all trained, random weights\n");
+    T_HAS(strstr(strstr(out, "  mem "), "  load "), "  eta ");
+    T_HAS(out, "\nload      layers x experts over the last 4 steps; after a line: max / mean\nlayer   1  ");
+    T_HAS(out, "\nlayer   7  ");
     const char *whole = losses(cdr_pool_printf(pool, "%s/k31", dir));
     T_HAS(whole, "\n4 ");
     T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/k31b --steps 2 %s", r, dir, flags)), 0, 0);
@@ -370,6 +374,9 @@ static void sparse_states_survive_a_resume(void)
     T_CHECK(cdr_file_read(cdr_pool_printf(pool, "%s/k31/checkpoints/step-000000004/manifest.json", dir), 1 << 24, &text, &n, &err) == CDR_OK);
     T_HAS(text, "block_sparse_moe.gate.e_score_correction_bias\":{\"dtype\":\"F32\",\"shape\":[32],\"class\":\"bias\"");
     T_HAS(text, "q_proj.weight.momentum\"");
+    T_HAS(text, "\"language_model.model.layers.1.block_sparse_moe.experts.31.w2.weight\":{\"dtype\":\"F32\",\"shape\":[64,64],\"class\":\"weight\"");
+    T_HAS(text, "\"language_model.model.layers.1.block_sparse_moe.experts.0.w1.weight.momentum\"");
+    T_CHECK(strstr(text, "{expert}") == NULL);
     T_HAS(text, "embed_tokens.weight.v\"");
     T_CHECK(strstr(text, "q_proj.weight.m\"") == NULL && strstr(text, "q_proj.weight.v\"") == NULL && strstr(text, "correction_bias.m\"") == NULL);
     cdr_free(text);

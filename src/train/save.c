@@ -3,6 +3,8 @@
  *
  *   trained by AdamW: weight, master (unless it is the weight), m, v      by Muon: weight, master, momentum
  *   changed by a rule of its own (selection bias): bias                   frozen: nothing; drawn again from the seed
+ *
+ * Names are those of the released checkpoints: the experts' matrices of a layer, one parameter here, are a tensor each there.
  */
 #include "train/session.h"
 
@@ -20,6 +22,45 @@ static int values_of(const cdr_param *q, kept x[MAX_VALUES])
     return n;
 }
 
+/* A parameter as checkpoints name it: whole, or one matrix for each expert that this rank holds. */
+typedef struct { const char *name; int n_dim; int64_t n[CDR_MAX_DIM], first, rows; size_t at_bytes, bytes; } slice;
+
+static bool stacked(const cdr_param *q) { return strstr(q->name, "{expert}") != NULL; }
+
+static int64_t n_slices(const cdr_session *s, const cdr_param *q)
+{
+    int64_t first, rows;
+    cdr_param_rows(q, &s->mesh, &first, &rows);
+    return stacked(q) ? rows : 1;
+}
+
+/* dtype: of the value in memory. */
+static slice slice_of(const cdr_session *s, const cdr_param *q, int64_t i, int dtype, cdr_pool *pool)
+{
+    slice x = { .name = q->name, .n_dim = q->global.n_dim };
+    int64_t row_elems = cdr_type_elems(&q->global) / q->global.n[0];
+    cdr_param_rows(q, &s->mesh, &x.first, &x.rows);
+    memcpy(x.n, q->global.n, sizeof x.n);
+    x.bytes = (size_t)cdr_dtype_bytes(dtype, row_elems * x.rows);
+    if (!stacked(q)) return x;
+    const char *mark = strstr(q->name, "{expert}");
+    x.name = cdr_pool_printf(pool, "%.*s%lld%s", (int)(mark - q->name), q->name, (long long)(x.first + i), mark + strlen("{expert}"));
+    x.n_dim--;
+    memmove(x.n, x.n + 1, sizeof x.n - sizeof *x.n);
+    x.first = 0;
+    x.rows = x.n[0];
+    x.bytes = (size_t)cdr_dtype_bytes(dtype, row_elems);
+    x.at_bytes = (size_t)i * x.bytes;
+    return x;
+}
+
+static int64_t n_pieces(const cdr_session *s)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < s->bundle.n_params; i++) n += MAX_VALUES * n_slices(s, &s->bundle.params[i]);
+    return n;
+}
+
 static int64_t collect(cdr_session *s, cdr_ckpt_piece *piece, cdr_pool *pool)
 {
     int64_t n = 0;
@@ -27,23 +68,24 @@ static int64_t collect(cdr_session *s, cdr_ckpt_piece *piece, cdr_pool *pool)
         const cdr_param *q = &s->bundle.params[i];
         bool split = q->split[0] == CDR_AXIS_SHARD;
         if (q->train == CDR_FROZEN || (!split && i % s->mesh.size[CDR_AXIS_SHARD] != s->mesh.rank[CDR_AXIS_SHARD])) continue;
-        int64_t first, rows;
-        cdr_param_rows(q, &s->mesh, &first, &rows);
         kept x[MAX_VALUES];
         for (int k = 0, n_values = values_of(q, x); k < n_values; k++) {
             const cdr_type *t = &s->bundle.shared[x[k].v].t;
             size_t bytes = cdr_type_bytes(t);
-            const void *data;
+            const char *data;
             if (s->device->host_sees) data = cdr_exec_ptr(s->exec, CDR_PROG_STEP, x[k].v, 0);
             else {
-                void *copy = cdr_pool_alloc(pool, bytes);
+                char *copy = cdr_pool_alloc(pool, bytes);
                 cdr_exec_get_run(s->exec, x[k].v, copy, bytes);
                 data = copy;
             }
-            cdr_ckpt_piece p = { .name = q->name, .cls = x[k].cls, .dtype = t->dtype, .n_dim = q->global.n_dim, .first_row = first,
-                                 .n_rows = rows, .data = data };
-            memcpy(p.n, q->global.n, sizeof p.n);
-            if (rows > 0) piece[n++] = p;
+            for (int64_t j = 0; j < n_slices(s, q); j++) {
+                slice at = slice_of(s, q, j, t->dtype, pool);
+                cdr_ckpt_piece p = { .name = at.name, .cls = x[k].cls, .dtype = t->dtype, .n_dim = at.n_dim, .first_row = at.first, .n_rows = at.rows,
+                                     .data = data + at.at_bytes };
+                memcpy(p.n, at.n, sizeof p.n);
+                if (at.rows > 0) piece[n++] = p;
+            }
         }
     }
     return n;
@@ -96,7 +138,7 @@ cdr_status cdr__save(cdr_session *s, int64_t step, int64_t tokens, int64_t train
     cdr_text part = { 0 };
     cdr_status st = CDR_OK;
     if (s->mesh.rank[CDR_AXIS_REPLICATE] == 0) {
-        cdr_ckpt_piece *piece = cdr_pool_alloc(pool, sizeof *piece * (size_t)(MAX_VALUES * s->bundle.n_params + 1));
+        cdr_ckpt_piece *piece = cdr_pool_alloc(pool, sizeof *piece * (size_t)(n_pieces(s) + 1));
         int64_t n = collect(s, piece, pool);
         st = cdr_ckpt_write_part(s->r.output_dir, step, s->mesh.rank[CDR_AXIS_SHARD], n_writers, piece, n, &part, err);
     }
@@ -140,16 +182,21 @@ static cdr_status check_data(cdr_session *s, const cdr_json *state, const cdr_re
 /* One value of a parameter from a checkpoint; o.states false: whatever dtype it has there. */
 static cdr_status restore_value(cdr_session *s, cdr_ckpt *ck, bool states, const cdr_param *q, const kept *x, cdr_err *err)
 {
-    int64_t first, rows;
-    cdr_param_rows(q, &s->mesh, &first, &rows);
     const cdr_type *t = &s->bundle.shared[x->v].t;
     size_t bytes = cdr_type_bytes(t);
-    const cdr_ckpt_tensor *have = cdr_ckpt_find(ck, q->name, x->cls);
+    int64_t n_all = n_slices(s, q);
+    cdr_pool *pool = cdr_pool_new();
+    const cdr_ckpt_tensor *have = n_all > 0 ? cdr_ckpt_find(ck, slice_of(s, q, 0, t->dtype, pool).name, x->cls) : NULL;
     int dtype = !states && have ? have->dtype : t->dtype;
     size_t raw_bytes = CDR_MAX(bytes, (size_t)cdr_dtype_bytes(dtype, cdr_type_elems(t)));
     char *raw = cdr_alloc(raw_bytes), *cast = NULL;
+    cdr_status st = CDR_OK;
     memset(raw, 0, raw_bytes);
-    cdr_status st = rows > 0 ? cdr_ckpt_read(ck, q->name, x->cls, dtype, first, rows, raw, err) : CDR_OK;
+    for (int64_t i = 0; i < n_all && st == CDR_OK; i++) {
+        slice at = slice_of(s, q, i, dtype, pool);
+        if (at.rows > 0) st = cdr_ckpt_read(ck, at.name, x->cls, dtype, at.first, at.rows, raw + at.at_bytes, err);
+    }
+    cdr_pool_free(pool);
     if (st == CDR_OK && dtype != t->dtype) {      /* weights for another precision than they were trained in */
         int64_t n = cdr_type_elems(t);
         float *wide = cdr_alloc(sizeof *wide * (size_t)n);
@@ -177,8 +224,9 @@ static cdr_status restore_params(cdr_session *s, cdr_ckpt *ck, bool states, cdr_
         const cdr_param *q = &s->bundle.params[i];
         kept x[MAX_VALUES];
         int n = values_of(q, x);
-        if (q->train == CDR_FROZEN && !cdr_ckpt_find(ck, q->name, "weight") && !cdr_ckpt_find(ck, q->name, "bias")) continue;
-        if (q->train == CDR_FROZEN && cdr_ckpt_find(ck, q->name, "bias")) x[0].cls = "bias";
+        const char *name = n_slices(s, q) > 0 ? slice_of(s, q, 0, CDR_F32, s->pool).name : q->name;
+        if (q->train == CDR_FROZEN && !cdr_ckpt_find(ck, name, "weight") && !cdr_ckpt_find(ck, name, "bias")) continue;
+        if (q->train == CDR_FROZEN && cdr_ckpt_find(ck, name, "bias")) x[0].cls = "bias";
         for (int k = 0; k < (states ? n : 1); k++) CDR_TRY(restore_value(s, ck, states, q, &x[k], err));
     }
     return CDR_OK;
