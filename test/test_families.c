@@ -71,6 +71,19 @@ static void kimi_k3_has_the_released_counts(void)
     T_NEAR(cdr_model_token_flop(m), 69.0 * 96 * (6.0 * 128 * 128 + 5.0 * 64 * 128 + 64.0 * 64 / 3), 1);
 }
 
+/* With the formats of the rows, the routed experts packed (4 bits and a scale byte for 32 elements), the tensors add up to the release's
+ * total_size, its vision tower and projector in BF16 included (spec/model.md, 1.5 and 2.1). */
+static void kimi_k3_has_the_released_bytes(void)
+{
+    int64_t bytes = 2 * (int64_t)(401214464 + 46144512);
+    load("kimi_k3");
+    for (int64_t i = 0; i < m->n_tensors; i++) {
+        const cdr__tensor *t = &m->tensor[i];
+        bytes += t->place == CDR__PLACE_EXPERT ? t->stored / 2 + t->stored / 32 : t->stored * (t->dtype == CDR_F32 ? 4 : 2);
+    }
+    T_CHECK(bytes == 1560860324864);
+}
+
 static void kimi_k31_adds_its_indexers(void)
 {
     load("kimi_k3");
@@ -170,7 +183,8 @@ static void names_of_kimi_k3(void)
 {
     static const want root[] = { { "model.embed_tokens.weight", "163840 7168" }, { "lm_head.weight", "163840 7168" }, { "model.norm.weight", "7168" },
                                  { "model.output_attn_res_norm.weight", "7168" }, { "model.output_attn_res_proj.weight", "1 7168" } };
-    static const want first[] = { K3_LAYER, K3_KDA, { "mlp.gate_proj.weight", "33792 7168" }, { "mlp.up_proj.weight", "33792 7168" }, { "mlp.down_proj.weight", "7168 33792" } };
+    static const want first[] = { K3_LAYER, K3_KDA,
+                                  { "mlp.gate_proj.weight", "33792 7168" }, { "mlp.up_proj.weight", "33792 7168" }, { "mlp.down_proj.weight", "7168 33792" } };
     static const want kda[] = { K3_LAYER, K3_KDA, K3_MOE }, mla[] = { K3_LAYER, K3_MLA, K3_MOE };
     load("kimi_k3");
     LAYER_IS(-1, "language_model.", root);
@@ -200,7 +214,8 @@ static void names_of_kimi_k3(void)
 static void names_of_kimi_linear(void)
 {
     static const want root[] = { { "model.embed_tokens.weight", "163840 2304" }, { "lm_head.weight", "163840 2304" }, { "model.norm.weight", "2304" } };
-    static const want first[] = { KL_LAYER, KL_KDA, { "mlp.gate_proj.weight", "9216 2304" }, { "mlp.up_proj.weight", "9216 2304" }, { "mlp.down_proj.weight", "2304 9216" } };
+    static const want first[] = { KL_LAYER, KL_KDA,
+                                  { "mlp.gate_proj.weight", "9216 2304" }, { "mlp.up_proj.weight", "9216 2304" }, { "mlp.down_proj.weight", "2304 9216" } };
     static const want kda[] = { KL_LAYER, KL_KDA, KL_MOE };
     static const want mla[] = { KL_LAYER, KL_MOE, { "self_attn.q_proj.weight", "6144 2304" }, { "self_attn.kv_a_proj_with_mqa.weight", "576 2304" },
                                 { "self_attn.kv_a_layernorm.weight", "512" }, { "self_attn.kv_b_proj.weight", "8192 512" }, { "self_attn.o_proj.weight", "2304 4096" } };
@@ -304,7 +319,8 @@ static void parameters_of_tiny_k31(void)
     t = &param(L "1.self_attn.k_conv1d.weight")->global;
     T_CHECK(t->n_dim == 3 && t->n[0] == 128 && t->n[1] == 1 && t->n[2] == 4);
     T_CHECK(param(L "1.self_attn.A_log")->global.n[0] == 2);                     /* two heads live of 128 stored */
-    T_CHECK(param(L "0.self_attention_res_proj.weight")->may_idle && param(L "0.self_attention_res_norm.weight")->may_idle && !param(L "0.mlp_res_norm.weight")->may_idle);
+    T_CHECK(param(L "0.self_attention_res_proj.weight")->may_idle && param(L "0.self_attention_res_norm.weight")->may_idle);
+    T_CHECK(!param(L "0.mlp_res_norm.weight")->may_idle && !param(L "1.self_attention_res_proj.weight")->may_idle);
     T_CHECK(param(L "5.mlp_res_proj.weight")->unit == 6 && param(L "5.block_sparse_moe.gate.weight")->unit == 6);
     load("tiny-linear");
     declared(CDR_F32);
@@ -420,7 +436,8 @@ static void attn_res_mixes_then_pushes(void)
         T_CHECK(a->n == rows[i] && c->n_in == rows[i] + 2 && cdr_graph_in(g, c, 0) == embed && a->eps == 1e-5f);
         int layer = (i + 1) / 2;
         const char *part = i % 2 ? "self_attention" : "mlp";
-        const char *name = i == 15 ? "language_model.model.output_attn_res_proj.weight" : cdr_pool_printf(pool, "language_model.model.layers.%d.%s_res_proj.weight", layer, part);
+        const char *name = i == 15 ? "language_model.model.output_attn_res_proj.weight"
+                                   : cdr_pool_printf(pool, "language_model.model.layers.%d.%s_res_proj.weight", layer, part);
         T_CHECK(cdr_graph_in(g, c, a->n) == param(name)->shard);
     }
     /* At the boundary, layer 4, the running sum becomes a row of the bank and starts again with the mixer's output. */
@@ -494,7 +511,8 @@ static void indexers_on_and_off(void)
     T_CHECK(parse(text_of("tiny-k31", without), CDR_INDEXER_ON) == CDR_OK && m->info.sparse.n == 2 && m->info.n_params == 4059296);
     T_CHECK(parse(text_of("tiny-k3", ""), CDR_INDEXER_ON) == CDR_EUSER);
     T_HAS(err.text, "has no index.heads");
-    T_CHECK(parse(text_of("tiny-dense", "layers: {mixer: {kda: rest, mla: none}}\nblocks: {kda: {type: kda, decay: bounded}}\nsizes: {kda: {heads: 2, dim: 16, conv: 4}}\n"
+    T_CHECK(parse(text_of("tiny-dense", "layers: {mixer: {kda: rest, mla: none}}\nblocks: {kda: {type: kda, decay: bounded}}\n"
+                          "sizes: {kda: {heads: 2, dim: 16, conv: 4}}\n"
                           "tensors: {kda: {\"q|k|v|g|o|f_a|f_b|b\": [\"{}\", [1, 1]]}}\n"), CDR_INDEXER_ON) == CDR_EUSER);
     T_STR(err.id, "model.no-indexer");
 }
@@ -583,6 +601,7 @@ int main(int argc, char **argv)
     t_filter = argc > 1 ? argv[1] : NULL;
     pool = cdr_pool_new();
     T_RUN(kimi_k3_has_the_released_counts);
+    T_RUN(kimi_k3_has_the_released_bytes);
     T_RUN(kimi_k31_adds_its_indexers);
     T_RUN(kimi_linear_has_its_counts);
     T_RUN(deepseek_has_its_counts);

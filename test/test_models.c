@@ -219,7 +219,8 @@ static void formats_and_options(void)
     T_CHECK(load_text(edit(dense, row, "norm: [norm.weight, [hidden], BF16, {place: replicate}]"), NULL, NULL) == CDR_OK);
     T_CHECK(tensor("lm.norm.weight")->place == CDR__PLACE_REPLICATE && tensor("lm.head.weight")->place == CDR__PLACE_SHARD);
     T_CHECK(load_text(edit(dense, "\"gate|up\": [\"{}_proj.weight\", [width, hidden]]",
-                           "gate: [gu.weight, [width, hidden], BF16, {split: [0, 2, 0]}], up: [gu.weight, [width, hidden], BF16, {split: [0, 2, 1]}]"), NULL, NULL) == CDR_OK);
+                           "gate: [gu.weight, [width, hidden], BF16, {split: [0, 2, 0]}], "
+                           "up: [gu.weight, [width, hidden], BF16, {split: [0, 2, 1]}]"), NULL, NULL) == CDR_OK);
     T_CHECK(tensor("lm.model.layers.0.mlp.gu.weight#1")->need->n[0] == 5);
     refused(row, "norm: [norm.weight, [hidden], BF16, {stord: [8]}]", "model.unknown-key", "a tensor row has no stord. Did you mean stored?");
     refused(row, "norm: [norm.weight, [hidden], BF16, {stored: [4]}]", "model.bad-shape", "is stored as [4], which does not hold [8]");
@@ -307,7 +308,8 @@ static void extends_merges_and_removes(void)
 
 static cdr_io make_io(cdr_graph *g, cdr_mode mode, int64_t T, int64_t S)
 {
-    cdr_io io = { .mode = mode, .T = T, .S = S, .compute = CDR_BF16, .dense_1 = CDR_NONE, .micro_1 = CDR_NONE, .scale_rows_1 = CDR_NONE, .targets_T = CDR_NONE, .scale_1 = CDR_NONE, .n_live_1 = CDR_NONE, .loss_1 = CDR_NONE,
+    cdr_io io = { .mode = mode, .T = T, .S = S, .compute = CDR_BF16, .dense_1 = CDR_NONE, .micro_1 = CDR_NONE, .scale_rows_1 = CDR_NONE,
+                  .targets_T = CDR_NONE, .scale_1 = CDR_NONE, .n_live_1 = CDR_NONE, .loss_1 = CDR_NONE,
                   .logits_TW = CDR_NONE };
     io.tokens_T = cdr_graph_value(g, cdr_type_1d(CDR_I32, T), CDR_STEP, CDR_C_INPUT, "tokens");
     io.start_T = cdr_graph_value(g, cdr_type_1d(CDR_I32, T), CDR_STEP, CDR_C_INPUT, "start");
@@ -346,7 +348,8 @@ static void forward_builds_in_every_mode(void)
     for (int32_t i = 0; i < bundle.n_params; i++) {
         const cdr_param *p = &bundle.params[i];
         bool matrix = p->global.n_dim == 2, out = strstr(p->name, "o_proj") || strstr(p->name, "down_proj");
-        T_CHECK(p->decay == matrix && p->rule == (matrix && p->unit > 0 && p->unit < 3 ? CDR_RULE_MUON : CDR_RULE_ADAMW) && p->train == CDR_FULL && p->rng == cdr_hash64(p->name, strlen(p->name), 0));
+        T_CHECK(p->rule == (matrix && p->unit > 0 && p->unit < 3 ? CDR_RULE_MUON : CDR_RULE_ADAMW));
+        T_CHECK(p->decay == matrix && p->train == CDR_FULL && p->rng == cdr_hash64(p->name, strlen(p->name), 0));
         T_CHECK(p->init == (matrix ? CDR_INIT_NORMAL : CDR_INIT_ONES));
         double fan_in = 1 / sqrt((double)p->global.n[1]);             /* out: / sqrt(2 x 2 layers) */
         if (matrix) T_NEAR(p->init_std, strstr(p->name, "embed") ? 1.0 : out ? fan_in / 2 : fan_in, 1e-7);

@@ -45,8 +45,8 @@ static cdr_status read_attrs(const cdr__desc *d, const cdr_yaml *node, cdr__bloc
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: lower_bound of block %s is a number from -5 to below 0", cdr__desc_at(d, lower ? lower : node), b->name);
     a->lower_bound = bound;
     if (a->heads < 1 || a->heads > 65536 || a->dim < 16 || a->dim > 1024 || a->dim % 16 != 0 || a->conv < 2 || a->conv > CDR_SHORT_CONV_MAX)
-        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-size", "%s: block %s: heads %lld, dim %lld (a multiple of 16 up to 1024), conv %lld (2 to %d)", cdr__desc_at(d, node), b->name,
-                    (long long)a->heads, (long long)a->dim, (long long)a->conv, CDR_SHORT_CONV_MAX);
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-size", "%s: block %s: heads %lld, dim %lld (a multiple of 16 up to 1024), conv %lld (2 to %d)", cdr__desc_at(d, node),
+                    b->name, (long long)a->heads, (long long)a->dim, (long long)a->conv, CDR_SHORT_CONV_MAX);
     return CDR_OK;
 }
 

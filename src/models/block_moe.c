@@ -54,11 +54,12 @@ static cdr_status read_attrs(const cdr__desc *d, const cdr_yaml *node, cdr__bloc
     const char *at = cdr__desc_at(d, node);
     if (a->experts < 1 || a->experts > 65536 || a->top_k < 1 || a->top_k > a->experts || a->width < 1 || a->width > 1 << 24 || a->latent < 0 || a->latent > 1 << 20 ||
         a->shared < 0 || a->shared > 1024)
-        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-size", "%s: block %s: experts %lld, top_k %lld, width %lld, latent %lld, shared %lld: top_k is from 1 to experts, none is huge",
-                    at, b->name, (long long)a->experts, (long long)a->top_k, (long long)a->width, (long long)a->latent, (long long)a->shared);
-    if (a->groups < 1 || a->groups > CDR_ROUTER_MAX_GROUPS || a->experts % a->groups != 0 || a->top_groups < 1 || a->top_groups > a->groups || a->experts / a->groups * a->top_groups < a->top_k)
-        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-size", "%s: block %s: groups %lld divide the %lld experts, and top_groups %lld of them hold at least top_k %lld", at, b->name,
-                    (long long)a->groups, (long long)a->experts, (long long)a->top_groups, (long long)a->top_k);
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-size", "%s: block %s: experts %lld, top_k %lld, width %lld, latent %lld, shared %lld: top_k is from 1 to experts, none is "
+                    "huge", at, b->name, (long long)a->experts, (long long)a->top_k, (long long)a->width, (long long)a->latent, (long long)a->shared);
+    if (a->groups < 1 || a->groups > CDR_ROUTER_MAX_GROUPS || a->experts % a->groups != 0 || a->top_groups < 1 || a->top_groups > a->groups ||
+        a->experts / a->groups * a->top_groups < a->top_k)
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-size", "%s: block %s: groups %lld divide the %lld experts, and top_groups %lld of them hold at least top_k %lld", at,
+                    b->name, (long long)a->groups, (long long)a->experts, (long long)a->top_groups, (long long)a->top_k);
     if (a->latent_norm && a->latent == 0) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: block %s: latent_norm without latent", at, b->name);
     if (!(a->scale > 0)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: block %s: scale is above 0", at, b->name);
     return CDR_OK;

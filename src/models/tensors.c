@@ -54,7 +54,8 @@ static cdr_status read_formats(const cdr_model *m, const cdr_yaml *e, row *r, cd
         int f = 0;
         while (f < CDR_COUNT(formats) && !(strlen(formats[f].name) == len && strncmp(p, formats[f].name, len) == 0)) f++;
         if (f == CDR_COUNT(formats) || n == MAX_FORMATS)
-            CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: dtype \"%s\" is not F32, BF16, F16, MXFP4, FP8_128, F8_E4M3, U8, I32, I64 or F64, nor A|B of them", at, text);
+            CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: dtype \"%s\" is not F32, BF16, F16, MXFP4, FP8_128, F8_E4M3, U8, I32, I64 or F64, nor A|B of them",
+                        at, text);
         if (formats[f].trains < 0)
             CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "%s: dtype \"%s\" is not in this version for a trained tensor; F32, BF16, F16, MXFP4 and FP8_128 are",
                         at, text);
@@ -79,7 +80,8 @@ static cdr_status read_split(const cdr_model *m, const cdr_yaml *o, row *r, cdr_
     bool ok = o->kind == CDR_YAML_LIST && o->n == 3;
     for (int i = 0; i < 3 && ok; i++) ok = number(&o->items[i], &x[i]) && x[i] >= 0 && x[i] < 1024 && (double)(int)x[i] == x[i];
     if (!ok || (int)x[0] >= r->shape->n || x[2] >= x[1])
-        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: split is [axis, n, i]: part i of the n equal parts of an axis of the fused tensor", cdr__desc_at(&m->d, r->node));
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: split is [axis, n, i]: part i of the n equal parts of an axis of the fused tensor",
+                    cdr__desc_at(&m->d, r->node));
     r->part_of = (int)x[2];
     return CDR_OK;
 }
@@ -182,7 +184,8 @@ static cdr_status check_shape(const cdr_model *m, const cdr__block *b, const cdr
     int64_t n[8] = { 0 }, file[8] = { 0 };
     const char *at = cdr__desc_at(d, r->node);
     int one = r->expert ? 1 : 0;
-    if (r->expert && need->top_k == 0) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: %s of block %s is no expert's, its name cannot hold {expert}", at, r->part, b->name);
+    if (r->expert && need->top_k == 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: %s of block %s is no expert's, its name cannot hold {expert}", at, r->part, b->name);
     CDR_TRY(read_shape(m, b, r, r->shape, n, err));
     bool same = r->shape->n == need->n_dim - one;
     for (int i = 0; i < r->shape->n && same; i++) same = n[i] == need->n[i + one];
