@@ -167,8 +167,9 @@ static void heads_of_different_size_move_alike(void)
 /* Blocks in one call against a call for each, with momentum, decay and a BF16 copy, on one, two and three threads. */
 static void split_is_separate_calls(void)
 {
-    static const int64_t size[][4] = { { 12, 8, 40, 0 }, { 4, 48, 20, 0 }, { 9, 16, 24, 9 }, { 3, 70, 70, 3 } };      /* blocks, rows, cols, axis 0 */
-    for (int i = 0; i < 4; i++)
+    /* blocks, rows, cols, axis 0; the last one is cut into strips where threads share it */
+    static const int64_t size[][4] = { { 12, 8, 40, 0 }, { 4, 48, 20, 0 }, { 9, 16, 24, 9 }, { 3, 70, 70, 3 }, { 1, 410, 400, 0 } };
+    for (int i = 0; i < 5; i++)
         for (int k = 0; cdr_op_muon.kernels[k].name; k++) {
             int64_t blocks = size[i][0], R = size[i][1], K = size[i][2], n = blocks * R * K;
             cdr_muon_attr all = MUON_AT(0, 0.95f, 0.1f), each = all;

@@ -5,7 +5,11 @@
  * Threads: many small blocks (stacked experts, heads) run one to a thread; otherwise all threads share each product. An element
  * of the GEMM knows its row and column alone, so neither choice changes a bit; nor does the number of blocks beside it.
  * Scratch of a block: X, its next value, A, B and the rows' sums of squares.
- */
+ *
+ * Measured on one core of Zen 3 that other work shared (FMA peak 97.5 GFLOP/s), five iterations, time of a block, and GFLOP/s if all of
+ * 6 n^2 k were formed. The 672 experts' matrices of 64 x 64 of the demo: 67 ms of one core, and 36 ms if 20 n^3 ran at peak.
+ *   64 x 64 stacked    0.10 ms  80      128 x 128   0.58 ms 108     256 x 128   1.03 ms 102     4 heads of 32 x 128   0.21 ms  57
+ * Of 18 us an iteration of 64 x 64: X X^T and A A 4.2 each, B X 6.2, mirrors and polynomial 2.7. */
 #include "ops/cpu.h"
 #include "ops/linear/gemm.h"
 #include "ops/muon/muon.h"
@@ -90,15 +94,16 @@ static void orthogonalise(int path, const sizes *z, scratch *s, int iterations, 
 {
     const int64_t n = z->n;
     const bool share = n_threads > 1 && n >= STRIPS_FROM;
+    const int64_t some = share ? SIDE : n;       /* rows of a matrix that are mirrored at a time */
     for (int it = 0; it < iterations; it++) {
         triangle(path, s->x, true, s->a, n, z->k, s->gemm, n_threads);
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic) if (share)
-        for (int64_t i = 0; i < n; i += SIDE) mirror(s->a, n, i, CDR_MIN(i + SIDE, n));
+        for (int64_t i = 0; i < n; i += some) mirror(s->a, n, i, CDR_MIN(i + some, n));
         triangle(path, s->a, false, s->b, n, n, s->gemm, n_threads);
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic, SIDE) if (share)
         for (int64_t i = 0; i < n; i++) polynomial_row(s->a, s->b, n, i);
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic) if (share)
-        for (int64_t i = 0; i < n; i += SIDE) mirror(s->b, n, i, CDR_MIN(i + SIDE, n));
+        for (int64_t i = 0; i < n; i += some) mirror(s->b, n, i, CDR_MIN(i + some, n));
         cdr__gemm_args g = { .m = n, .n = z->k, .k = n, .a = cdr__rows(CDR_F32, s->b, n), .b = cdr__rows(CDR_F32, s->x, z->k),
                              .c = s->next, .c_dtype = CDR_F32, .c_pitch = z->k };
         cdr__gemm(path, &g, s->gemm, n_threads);
@@ -109,11 +114,28 @@ static void orthogonalise(int path, const sizes *z, scratch *s, int iterations, 
 }
 
 /* ---- row by row --------------------------------------------------------------------------------------------------- */
+/* Element i in partial sum i mod 16; four vectors of four, which gcc does not make of an array of sixteen. */
+typedef float quad __attribute__((vector_size(16)));
+typedef double wide __attribute__((vector_size(32)));
 static double sum_squares(const float *x, int64_t n)
 {
-    double s[16] = { 0 };
+    wide s0 = { 0 }, s1 = { 0 }, s2 = { 0 }, s3 = { 0 };
     int64_t i = 0;
-    for (; i + 16 <= n; i += 16) for (int j = 0; j < 16; j++) s[j] += (double)x[i + j] * (double)x[i + j];
+    for (; i + 16 <= n; i += 16) {
+        quad q[4];
+        memcpy(q, x + i, sizeof q);
+        wide d0 = __builtin_convertvector(q[0], wide), d1 = __builtin_convertvector(q[1], wide);
+        wide d2 = __builtin_convertvector(q[2], wide), d3 = __builtin_convertvector(q[3], wide);
+        s0 += d0 * d0;
+        s1 += d1 * d1;
+        s2 += d2 * d2;
+        s3 += d3 * d3;
+    }
+    double s[16];
+    memcpy(s, &s0, sizeof s0);
+    memcpy(s + 4, &s1, sizeof s1);
+    memcpy(s + 8, &s2, sizeof s2);
+    memcpy(s + 12, &s3, sizeof s3);
     for (int j = 0; i + j < n; j++) s[j] += (double)x[i + j] * (double)x[i + j];
     for (int w = 8; w > 0; w /= 2) for (int j = 0; j < w; j++) s[j] += s[j + w];
     return s[0];
@@ -125,11 +147,13 @@ static void momentum_row(const cdr_args *a, int64_t at, int64_t cols, float *g_K
     const cdr_muon_attr *attr = a->attr;
     const float *grad = (const float *)a->ptr[CDR__MU_GRAD] + at, *old = (const float *)a->ptr[CDR__MU_M] + at;
     const float clip = *(const float *)a->ptr[CDR__MU_CLIP], mu = attr->momentum;
+    const bool nesterov = attr->nesterov != 0;
     float *m = (float *)a->ptr[CDR__MU_M_OUT] + at;
+#pragma omp simd                       /* in place or not: element by element in any case */
     for (int64_t i = 0; i < cols; i++) {
         float g = clip * grad[i], mi = mu * old[i] + g;
         m[i] = mi;
-        g_K[i] = attr->nesterov ? g + mu * mi : mi;
+        g_K[i] = nesterov ? g + mu * mi : mi;
     }
 }
 
@@ -140,6 +164,7 @@ static void update_row(const cdr_args *a, const sizes *z, int64_t at, const floa
     const float *old = (const float *)a->ptr[CDR__MU_MASTER] + at, lr = *(const float *)a->ptr[CDR__MU_HYPER] * attr->lr_scale;
     const float rms = attr->scale * sqrtf((float)z->k), wd = attr->weight_decay;
     float *w = (float *)a->ptr[CDR__MU_MASTER_OUT] + at;
+#pragma omp simd
     for (int64_t i = 0; i < z->cols; i++) w[i] = old[i] - lr * (rms * x_K[i] + wd * old[i]);
     if (!a->ptr[CDR__MU_WEIGHT_OUT]) return;
     int dtype = a->type[CDR__MU_WEIGHT_OUT].dtype;
