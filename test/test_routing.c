@@ -365,13 +365,13 @@ static void histogram_agrees_with_the_exact_quantile_within_a_bin(void)
     enum { T = 3001, E = 48, K = 4, BINS = 500 };
     batch b = random_batch(T, E, K, 0.7f, 71);
     int32_t *hist = ints(E * BINS);
-    double *r = zeros(T, sizeof *r), exact[E], mean = 0, q = (double)T * K / E, lo = 1e9, hi = -1e9, least = 0;
+    double *r = zeros(T, sizeof *r), exact[E], mean = 0, q = (double)(T * K) / (double)E, lo = 1e9, hi = -1e9, least = 0;
     for (int e = 0; e < E; e++) {
         b.bias[e] = 0.1f * normal(73, e);
         lo = fmin(lo, (double)b.bias[e]);
         hi = fmax(hi, (double)b.bias[e]);
     }
-    double w = (hi - lo + 2) / BINS;
+    double w = (hi - lo + 2) / (double)BINS;
     route(&b, &k3_4, true);
     count_load(&b, 0);
     count_hist(&b, BINS, 0, hist);
@@ -379,7 +379,7 @@ static void histogram_agrees_with_the_exact_quantile_within_a_bin(void)
         for (int t = 0; t < T; t++) r[t] = (double)b.alpha[t] - (double)cdr_sigmoid(b.x[t * E + e]);
         qsort(r, T, sizeof *r, by_value);
         exact[e] = r[(int64_t)ceil(q) - 1];
-        mean += exact[e] / E;
+        mean += exact[e] / (double)E;
         int64_t strictly = 0, upto = 0;
         for (int t = 0; t < T; t++) {
             strictly += r[t] < exact[e];
@@ -437,7 +437,7 @@ static void zero_router_does_not_collapse(void)
     for (int t = 0; t < T; t++)
         for (int e = 0; e < E; e++) for (int d = 0; d < D; d++) cost_TE[t * E + e] += 0.25f * x_TD[t * D + d] * normal(92, e * D + d);
     for (int step = 0; step <= STEPS; step++) {
-        float rate = 0.02f * (float)(STEPS - step) / STEPS;
+        float rate = 0.02f * (float)(STEPS - step) / (float)STEPS;
         for (int t = 0; t < T; t++) for (int e = 0; e < E; e++) b.x[t * E + e] = cdr_dot(x_TD + t * D, w_ED + e * D, D);
         route(&b, &k3_4, true);
         count_load(&b, 0);
@@ -529,7 +529,7 @@ static void aux_loss_does_not_know_micro_batches(void)
             for (int j = 0; j < K; j++) count[b.idx[t * K + j]] += 1;
         }
         for (int e = 0; e < E; e++) product += count[e] * share[e];
-        if (n > 0) want += n * (double)a.coef * E / (K * n) * product;
+        if (n > 0) want += n * (double)a.coef * (double)E / ((double)K * n) * product;
     }
     T_NEAR(sum_of[0] / want, 1, 2e-7);
 }
@@ -541,7 +541,7 @@ static void aux_loss_alone_evens_out_the_load(void)
     cdr_aux_loss_attr a = { .top_k = K, .row = 256, .coef = 1.0f };
     cdr_router_attr r = { .top_k = K, .renormalize = 1, .scale = 1.0f };
     batch b = random_batch(T, E, K, 0.5f, 121);
-    float scale = 1.0f / T;
+    float scale = 1.0f / (float)T;
     double first = 0, last = 0;
     for (int u = 0; u < 60; u++) {
         route(&b, &r, false);
