@@ -7,11 +7,11 @@
 #include "ops/experts/kernel.h"
 
 enum { GATE, UP, BACK, DX_GATE, DX_UP, N_W };
-enum { BLOCK_M = 96, BLOCK_K = 256 };            /* of (5): rows of dW, rows of the chunk, packed at a time */
+enum { BLOCK_M = 96, BLOCK_K = 256 };            /* of (5): rows of dW of one block; routed rows whose B is packed at a time */
 static const int64_t chunk_bytes = 4 << 20;
 static const int64_t chunk_rows_per_thread = 512;        /* at least: each phase has work for all */
 
-typedef struct { panels w[N_W]; float *t; uint32_t *a, *b; } thread;     /* t [TILE]; packed A and B of (5) */
+typedef struct { panels w[N_W]; float *t; uint32_t *b; } thread;         /* t [TILE]; packed B of (5) */
 typedef struct {
     int64_t chunk;                               /* rows */
     float *x, *du, *h, *gate, *up;               /* [chunk]; gate and up become dg and dc, du becomes p du */
@@ -35,7 +35,6 @@ static size_t lay_thread(const experts *x, void *base, thread *th)
     th->w[DX_GATE] = cdr__experts_panels(x, 0, false, &b);
     th->w[DX_UP] = cdr__experts_panels(x, 1, false, &b);
     th->t = bump_floats(&b, TILE * x->ld_I);
-    th->a = bump_take(&b, 4 * (BLOCK_M + 8) * BLOCK_K);
     th->b = bump_take(&b, (size_t)(4 * cdr_ceil_div(CDR_MAX(x->L, x->I), isa->nr) * isa->nr * BLOCK_K));
     return b.at;
 }
@@ -116,11 +115,8 @@ static void run_tile(const bwd *b, thread *th, const tile *k, int64_t r_chunk, i
     const int64_t m = k->end - k->first, at = k->first - r_chunk;
     float *x_mL = s->x + at * x->ld_L, *du = s->du + at * x->ld_L, *h = s->h + at * x->ld_I;
     float *gate = s->gate + at * x->ld_I, *up = s->up + at * x->ld_I;
-    for (int64_t i = 0; i < m; i++) {
-        const int64_t t = pair_of(x, k->first + i) / x->A;
-        cdr_row_load(x->ptr[CDR__EX_X], &x->t[CDR__EX_X], t, x_mL + i * x->ld_L);
-        cdr_row_load(b->a->ptr[CDR__EXB_DU], &b->a->type[CDR__EXB_DU], t, du + i * x->ld_L);
-    }
+    cdr__experts_gather(x, x->ptr[CDR__EX_X], &x->t[CDR__EX_X], k, x_mL, x->ld_L);
+    cdr__experts_gather(x, b->a->ptr[CDR__EXB_DU], &b->a->type[CDR__EXB_DU], k, du, x->ld_L);
     gate_up(b, th, k, x_mL, gate, up);
     cdr__experts_mul(x, &th->w[BACK], k->expert, (cdr__product){ .m = m, .a = du, .a_row = x->ld_L, .c = th->t, .ldc = x->ld_I, .first = true });
     for (int64_t i = 0; i < m; i++)
@@ -152,7 +148,8 @@ static outer outer_of(const bwd *b, int which)
     return o;
 }
 
-/* Rows i0 .. of the segment's expert's dW, over the segment's rows of the chunk. starts: no chunk before had rows of this expert. */
+/* Rows i0 .. of the segment's expert's dW, over the segment's rows of the chunk. A is read where it lies, across its rows: packing it
+ * first was not faster. starts: no chunk before had rows of this expert. */
 static void run_block(const bwd *b, thread *th, const outer *o, const tile *seg, int64_t r_chunk, int64_t i0)
 {
     const cdr__gemm_isa *isa = b->x.isa->gemm;
@@ -161,10 +158,9 @@ static void run_block(const bwd *b, thread *th, const outer *o, const tile *seg,
     float *c = (float *)o->dw + (seg->expert * o->n_a + i0) * pitch;
     for (int64_t r = seg->first; r < seg->end; r += BLOCK_K) {
         const int64_t k = CDR_MIN(BLOCK_K, seg->end - r), at = r - r_chunk;
-        isa->pack_a[CDR_F32][0](&(cdr__pack){ .src = o->a + at * o->ld_a + i0, .pitch = o->ld_a, .n_i = m, .n_p = k, .dst = th->a });
         isa->pack_b[CDR_F32][0](&(cdr__pack){ .src = o->b + at * o->ld_b, .pitch = o->ld_b, .n_i = o->n_b, .n_p = k, .dst = th->b, .ld = isa->nr * k });
-        cdr__experts_product(isa, &(cdr__product){ .m = m, .k = k, .n = o->n_b, .a = (const float *)(const void *)th->a, .a_row = 1, .a_col = isa->mr,
-            .a_group = isa->mr * k, .b = th->b, .c = c, .ldc = pitch, .first = starts && r == seg->first });
+        cdr__experts_product(isa, &(cdr__product){ .m = m, .k = k, .n = o->n_b, .a = o->a + at * o->ld_a + i0, .a_row = 1, .a_col = o->ld_a,
+            .a_group = isa->mr, .b = th->b, .c = c, .ldc = pitch, .first = starts && r == seg->first });
     }
 }
 

@@ -1,9 +1,10 @@
 /* cpu.c: experts for any CPU, and the entry points of each instruction set. Numeric classes: those of the products (ops/linear/gemm.h),
  * "base" and "fma"; what is done to rows has the same bits in all. */
-#include "ops/swiglu/rows.inc"
-#include "ops/experts/kernel.h"
+#include "ops/experts/rows.inc"
 
-const cdr__experts_isa cdr__experts_base = { .gemm = &cdr__gemm_base, .situ = &cdr__situ_rows_base, .silu = forward, .silu_bwd = backward };
+const cdr__experts_isa cdr__experts_base = {
+    .gemm = &cdr__gemm_base, .situ = &cdr__situ_rows_base, .silu = forward, .silu_bwd = backward, .round = { NULL, round_bf16 }
+};
 
 #define WORK_ARGS const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads
 #define UNUSED (void)n_in, (void)n_out

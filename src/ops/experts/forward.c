@@ -44,7 +44,7 @@ static void run_tile(const experts *x, thread *th, const tile *k, char *rows, in
 {
     const int64_t m = k->end - k->first, L = x->L, I = x->I;
     const cdr_type *tx = &x->t[CDR__EX_X];
-    for (int64_t i = 0; i < m; i++) cdr_row_load(x->ptr[CDR__EX_X], tx, pair_of(x, k->first + i) / x->A, th->x + i * x->ld_L);
+    cdr__experts_gather(x, x->ptr[CDR__EX_X], tx, k, th->x, x->ld_L);
     const cdr__product in = { .m = m, .a = th->x, .a_row = x->ld_L, .ldc = x->ld_I, .first = true };
     cdr__product p = in;
     p.c = th->gate;

@@ -20,6 +20,7 @@ typedef struct {
     const cdr__situ_rows *situ;
     void (*silu)(const float *gate_F, float *up_F, int64_t F);                        /* ops/swiglu/rows.inc */
     void (*silu_bwd)(const float *dy_F, float *gate_F, float *up_F, int64_t F);
+    void (*round[2])(float *x, int64_t n);                                            /* [dtype] to the nearest of it; NULL: F32 */
 } cdr__experts_isa;
 extern const cdr__experts_isa cdr__experts_base, cdr__experts_avx2, cdr__experts_avx512;
 
@@ -80,6 +81,8 @@ static inline float weight_of(const experts *x, int64_t q)
     return ((const float *)x->ptr[CDR__EX_P])[q / x->A * cdr_type_pitch(&x->t[CDR__EX_P]) + q % x->A];
 }
 static inline int64_t row_offset(const experts *x, int64_t e) { return ((const int32_t *)x->ptr[CDR__EX_OFFS])[e]; }
+/* Rows of p, of type t, of the tile's tokens, as F32, ld apart. */
+void cdr__experts_gather(const experts *x, void *p, const cdr_type *t, const tile *k, float *dst, int64_t ld);
 /* gate | up of row r into gu, where there is one, and rounded to the activations' dtype in place (1) */
 void cdr__experts_round_gu(const experts *x, void *gu, const cdr_type *t, int64_t r, float *gate_I, float *up_I);
 

@@ -128,24 +128,37 @@ void cdr__experts_share(const tile *list, int64_t n, int me, int n_threads, int6
     }
 }
 
+/* Tokens of an expert lie apart: no hardware prefetcher sees the next row. */
+static void prefetch_row(const char *row, int64_t bytes)
+{
+    for (int64_t at = 0; at < CDR_MIN(bytes, 1024); at += 64) __builtin_prefetch(row + at);
+}
+
+void cdr__experts_gather(const experts *x, void *p, const cdr_type *t, const tile *k, float *dst, int64_t ld)
+{
+    enum { AHEAD = 8 };
+    const int64_t m = k->end - k->first, n = cdr_type_cols(t);
+    const int64_t stride = cdr_dtype_bytes(t->dtype, cdr_type_pitch(t)), bytes = cdr_dtype_bytes(t->dtype, n);
+    void (*const widen)(const void *, float *, int64_t) = cdr_dtype_row(t->dtype)->to_f32;
+    for (int64_t i = 0; i < CDR_MIN(m, AHEAD); i++) prefetch_row((const char *)p + pair_of(x, k->first + i) / x->A * stride, bytes);
+    for (int64_t i = 0; i < m; i++) {
+        if (i + AHEAD < m) prefetch_row((const char *)p + pair_of(x, k->first + i + AHEAD) / x->A * stride, bytes);
+        widen((const char *)p + pair_of(x, k->first + i) / x->A * stride, dst + i * ld, n);
+    }
+}
+
 void cdr__experts_round_gu(const experts *x, void *gu, const cdr_type *t, int64_t r, float *gate_I, float *up_I)
 {
     const int dtype = x->t[CDR__EX_X].dtype;
     const int64_t I = x->I;
-    if (gu) {
-        char *row = cdr_row(gu, t, r);
-        cdr_from_f32(dtype, gate_I, row, I);
-        cdr_from_f32(dtype, up_I, row + cdr_dtype_bytes(dtype, I), I);
+    if (x->isa->round[dtype]) {
+        x->isa->round[dtype](gate_I, I);
+        x->isa->round[dtype](up_I, I);
     }
-    if (dtype == CDR_F32) return;        /* nothing to round */
-    uint16_t half[256];
-    for (int64_t i = 0; i < I; i += 256) {
-        const int64_t n = CDR_MIN(I - i, 256);
-        cdr_from_f32(dtype, gate_I + i, half, n);
-        cdr_to_f32(dtype, half, gate_I + i, n);
-        cdr_from_f32(dtype, up_I + i, half, n);
-        cdr_to_f32(dtype, half, up_I + i, n);
-    }
+    if (!gu) return;
+    char *row = cdr_row(gu, t, r);
+    cdr_from_f32(dtype, gate_I, row, I);
+    cdr_from_f32(dtype, up_I, row + cdr_dtype_bytes(dtype, I), I);
 }
 
 /* ---- sums of a token's rows ------------------------------------------------------------------------------------------ */
@@ -161,6 +174,14 @@ static int64_t rows_of(const experts *x, int64_t t, int64_t row[64])
         row[i] = pos[s];
     }
     return n;
+}
+
+static void prefetch_rows(const experts *x, const combine *c, int64_t t)
+{
+    const int32_t *pos = (const int32_t *)x->ptr[CDR__EX_POS] + t * cdr_type_pitch(&x->t[CDR__EX_POS]);
+    const int64_t bytes = cdr_dtype_bytes(c->row_t.dtype, cdr_type_pitch(&c->row_t));
+    for (int64_t s = 0; s < x->A; s++)
+        if (pos[s] >= c->r0 && pos[s] < c->r1) prefetch_row((const char *)c->rows + (pos[s] - c->r0) * bytes, bytes);
 }
 
 static void combine_token(const experts *x, const combine *c, int64_t t, float *sum_L, float *row_L)
@@ -184,6 +205,7 @@ void cdr__experts_combine(const experts *x, const combine *c)
 #pragma omp for schedule(static)
     for (int64_t t = 0; t < x->T; t++) {
         float *sum_L = c->scratch + omp_get_thread_num() * c->per_thread;
+        if (t + 2 < x->T) prefetch_rows(x, c, t + 2);
         combine_token(x, c, t, sum_L, sum_L + x->L);
     }
 }
