@@ -8,6 +8,7 @@
 #include "ops/balance/balance.h"
 #include "ops/router/router.h"
 #include "ops/router/scores.h"
+#include "golden.h"
 #include "test.h"
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
@@ -560,6 +561,55 @@ static void aux_loss_alone_evens_out_the_load(void)
     T_CHECK(first > 2 && last < 1.2);
 }
 
+/* ---- goldens: one step of quantile balancing and the auxiliary loss, written once more in tools/golden_ops.py ------------- */
+static float *golden_f32(const golden *gd, const char *name)
+{
+    const golden_tensor *t = golden_get(gd, name);
+    float *x = floats(t->elems);
+    for (int64_t i = 0; i < t->elems; i++) x[i] = (float)t->x[i];
+    return x;
+}
+
+static int32_t *golden_i32(const golden *gd, const char *name)
+{
+    const golden_tensor *t = golden_get(gd, name);
+    int32_t *x = ints(t->elems);
+    for (int64_t i = 0; i < t->elems; i++) x[i] = (int32_t)t->x[i];
+    return x;
+}
+
+static void golden_balance(void)
+{
+    golden gd = golden_open("balance");
+    cdr_router_attr a = { .top_k = 2, .renormalize = 1, .scale = 1.0f };
+    int64_t T = golden_get(&gd, "logits")->n[0], E = golden_get(&gd, "logits")->n[1];
+    batch b = new_batch(T, E, 2);
+    b.x = golden_f32(&gd, "logits");
+    b.bias = golden_f32(&gd, "bias");
+    b.start = golden_i32(&gd, "start");
+    b.pos = golden_i32(&gd, "pos");
+    b.hist = ints(E * 20);
+    route(&b, &a, true);
+    count_load(&b, 0);
+    count_hist(&b, 20, 0, b.hist);
+    T_CHECK(same(b.idx, golden_i32(&gd, "idx"), T * 2) && same(b.load, golden_i32(&gd, "load"), E) && same(b.hist, golden_i32(&gd, "hist"), E * 20));
+    for (int64_t t = 0; t < T; t++) T_NEAR(b.alpha[t], golden_get(&gd, "alpha")->x[t], 1e-6);
+    quantile_update(&b, 20, 0.25f, b.hist);
+    for (int64_t e = 0; e < E; e++) T_NEAR(b.bias[e], golden_get(&gd, "new")->x[e], 1e-7);
+    for (int softmax = 0; softmax < 2; softmax++) {
+        cdr_aux_loss_attr at = { .softmax = softmax, .top_k = 2, .row = 12, .coef = 0.3f };
+        cdr_type in[] = { f32s(1), f32(T, E), i32(T, 2), i32s(T), i32s(T) };
+        float one = 1.0f;
+        double aux = 0, want = golden_get(&gd, softmax ? "aux_softmax" : "aux_sigmoid")->x[0];
+        const double *dx = golden_get(&gd, softmax ? "dlogits_softmax" : "dlogits_sigmoid")->x;
+        call(&cdr_op_aux_loss, &at, 4, in + 1, (void *[]){ b.x, b.idx, b.start, b.pos, &aux });
+        call(&cdr_op_aux_loss_bwd, &at, 5, in, (void *[]){ &one, b.x, b.idx, b.start, b.pos, b.dx });
+        T_NEAR(aux, want, 1e-6 * want);
+        for (int64_t i = 0; i < T * E; i++) T_NEAR(b.dx[i], dx[i], 1e-6);
+    }
+    golden_close(&gd);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------------------------------- */
 static void refused(const cdr_op *op, const void *attr, int n_in, const cdr_type *in, const char *words)
 {
@@ -675,6 +725,7 @@ int main(int argc, char **argv)
     T_RUN(sign_rule_drives_the_load_towards_the_mean);
     T_RUN(aux_loss_does_not_know_micro_batches);
     T_RUN(aux_loss_alone_evens_out_the_load);
+    T_RUN(golden_balance);
     T_RUN(what_cannot_be_computed_is_refused);
     cdr_pool_free(pool);
     return t_end();

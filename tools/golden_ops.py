@@ -491,8 +491,50 @@ def write_muon():
     write("muon", out)
 
 
+def balance_update(s, bias, alpha, k, bins, ema):
+    """3.7: histogram of required biases, its k/E quantile by interpolation, the mean taken off. s, alpha: of counted tokens."""
+    E, m = s.shape[1], s.shape[0]
+    edges = np.linspace(bias.min() - 1, bias.max() + 1, bins + 1)
+    hist = np.stack([np.histogram(alpha - s[:, e], edges)[0] for e in range(E)])
+    new = [np.interp(m * k / E, np.concatenate([[0], np.cumsum(hist[e])]), edges) for e in range(E)]
+    new = ema * bias + (1 - ema) * np.array(new)
+    return hist, new - new.mean()
+
+
+def aux_loss(logits, idx, idle, row, coef, softmax):
+    """A8, for packed rows, weighted with their tokens."""
+    total, (T, E), k = 0.0, logits.shape, idx.shape[1]
+    for r in range(0, T, row):
+        live = [t for t in range(r, r + row) if not idle[t]]
+        if not live:
+            continue
+        s = jnp.stack([jax.nn.softmax(logits[t]) if softmax else jax.nn.sigmoid(logits[t]) for t in live])
+        share = jnp.mean(s / jnp.sum(s, axis=1, keepdims=True), axis=0)
+        count = np.bincount(idx[live].reshape(-1), minlength=E)
+        total = total + len(live) * coef * jnp.sum(E / (k * len(live)) * count * share)
+    return total
+
+
+def write_balance():
+    mine = np.random.default_rng(37)                       # its own stream: the other files do not depend on it
+    T, E, k, row, out = 48, 6, 2, 12, {}
+    logits, bias = np.round(mine.standard_normal((T, E)) * 1024) / 1024 + np.linspace(0.75, -0.75, E), np.round(mine.standard_normal(E) * 64) / 1024
+    idle = np.arange(T) % 12 >= np.repeat([12, 9, 1, 0], 12)
+    s = 1 / (1 + np.exp(-logits))
+    routes = [chosen(s[t], bias, k, 1, 1) for t in range(T)]
+    idx, alpha = np.array([r[0] for r in routes]), np.array([r[1] for r in routes])
+    idx[idle], alpha[idle] = -1, 0
+    hist, new = balance_update(s[~idle], bias, alpha[~idle], k, 20, f32(0.25))
+    load = np.bincount(idx[~idle].reshape(-1), minlength=E)
+    out.update(logits=logits, bias=bias, start=np.where(idle, T, 0), pos=np.arange(T), idx=idx, alpha=alpha, load=load, hist=hist, new=new)
+    for form in ("sigmoid", "softmax"):
+        f = lambda x: aux_loss(x, idx, idle, row, f32(0.3), form == "softmax")  # noqa: E731,B023
+        out["aux_" + form], out["dlogits_" + form] = f(jnp.asarray(logits)), jax.grad(f)(jnp.asarray(logits))
+    write("balance", out)
+
+
 if __name__ == "__main__":
     os.makedirs(OUT, exist_ok=True)
     for make in (write_embedding, write_linear, write_rmsnorm, write_rope, write_attention, write_swiglu, write_loss, write_adamw, write_model,
-                 write_attn_res, write_gate, write_situ, write_layernorm, write_short_conv, write_kda, write_moe, write_muon):
+                 write_attn_res, write_gate, write_situ, write_layernorm, write_short_conv, write_kda, write_moe, write_muon, write_balance):
         make()
