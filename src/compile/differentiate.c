@@ -324,18 +324,48 @@ static cdr_status backward_of(diff *d, int32_t call)
 }
 
 /* ---- leaves: a micro-batch's partial sums become the step's gradients ---- */
-/* Position of the last call that writes v or a view of it. */
-static int64_t last_writer(const cdr_graph *g, const cdr_list *l, cdr_val v)
+/* Position in the list of the last call that writes each local value or a view of it; -1: none. */
+static int64_t *last_writers(const cdr_graph *g, const cdr_list *l)
 {
-    for (int64_t i = l->n - 1; i >= 0; i--) {
+    int64_t *last = cdr_pool_alloc(g->pool, sizeof *last * (size_t)(g->n_vals + 1));
+    for (int64_t v = 0; v < g->n_vals; v++) last[v] = -1;
+    for (int64_t i = 0; i < l->n; i++) {
         const cdr_call *c = &g->calls[l->calls[i]];
-        for (int k = 0; k < c->n_out; k++) if (cdr__root(g, cdr_graph_out(g, c, k)) == v) return i;
+        for (int k = 0; k < c->n_out; k++) {
+            cdr_val v = cdr__root(g, cdr_graph_out(g, c, k));
+            if (v >= CDR_LOCAL0) last[v - CDR_LOCAL0] = i;
+        }
     }
-    return -1;
+    return last;
+}
+
+/* The pushes, which were appended, each right behind the last call that writes its partial sum. */
+static void move_pushes(diff *d, cdr_list *l)
+{
+    cdr_graph *g = d->g;
+    cdr_list old = *l;
+    const int64_t *last = last_writers(g, l);
+    int32_t *next = cdr_pool_alloc(g->pool, sizeof *next * (size_t)(old.n + 1)), *first = cdr_pool_alloc(g->pool, sizeof *first * (size_t)(old.n + 1));
+    for (int64_t i = 0; i < old.n; i++) first[i] = -1;
+    for (int64_t i = old.n - 1; i >= 0; i--) {
+        const cdr_call *c = &g->calls[old.calls[i]];
+        if (cdr__op(c) != &cdr_op_grad_push) continue;
+        int64_t at = last[cdr__root(g, cdr_graph_in(g, c, 0)) - CDR_LOCAL0];
+        CDR_CHECK(at >= 0 && at < i);
+        g->calls[old.calls[i]].layer = g->calls[old.calls[at]].layer;
+        next[i] = first[at];
+        first[at] = (int32_t)i;
+    }
+    *l = (cdr_list){ .name = old.name };
+    for (int64_t i = 0; i < old.n; i++) {
+        if (cdr__op(&g->calls[old.calls[i]]) == &cdr_op_grad_push) continue;
+        cdr__list_push(g, l, old.calls[i]);
+        for (int32_t k = first[i]; k >= 0; k = next[k]) cdr__list_push(g, l, old.calls[k]);
+    }
 }
 
 /* partial (made in list l) goes to slot 0 of a STEP stack named name; returns that slot */
-static cdr_val collect(diff *d, cdr_list *l, cdr_val partial, const char *name, cdr_class cls)
+static cdr_val collect(diff *d, cdr_val partial, const char *name, cdr_class cls)
 {
     cdr_graph *g = d->g;
     int n_micro = d->p->o->n_micro;
@@ -353,16 +383,10 @@ static cdr_val collect(diff *d, cdr_list *l, cdr_val partial, const char *name, 
         *CDR_PUSH(d->p->pool, d->moves, d->n_moves, d->cap_moves) = m;
         return stack[0];
     }
-    int64_t at = last_writer(g, l, partial);
-    CDR_CHECK(at >= 0);
-    const cdr_call *w = &g->calls[l->calls[at]];
-    cdr_graph_enter(g, w->layer, "%s", name);
+    cdr_graph_enter(g, -1, "%s", name);
     cdr_grad_push(g, partial, d->p->micro_1, depth, stack);
     cdr_graph_enter(g, -1, "%s", "");
     if (g->failed) return CDR_NONE;
-    int32_t push = l->calls[l->n - 1];                       /* move it right behind the last writer */
-    for (int64_t i = l->n - 1; i > at + 1; i--) l->calls[i] = l->calls[i - 1];
-    l->calls[at + 1] = push;
     return stack[0];
 }
 
@@ -383,7 +407,7 @@ static void move_partials(diff *d, const cdr_list *l)
 }
 
 /* A loss of this rank's micro-batches, summed over the shard axis and the micro-batches. */
-static cdr_val over_shards(diff *d, cdr_list *l, cdr_val loss, const char *name)
+static cdr_val over_shards(diff *d, cdr_val loss, const char *name)
 {
     cdr_pass *p = d->p;
     cdr_graph *g = d->g;
@@ -394,7 +418,7 @@ static cdr_val over_shards(diff *d, cdr_list *l, cdr_val loss, const char *name)
         cdr_graph_enter(g, -1, "%s", "");
         loss = sum;
     }
-    return collect(d, l, loss, name, CDR_C_INPUT);
+    return collect(d, loss, name, CDR_C_INPUT);
 }
 
 /* The further losses side by side in one value, so that they are summed by one call each. CDR_NONE where there are none. */
@@ -408,7 +432,7 @@ static cdr_val further_losses(diff *d, cdr_list *l)
     cdr_val all_n = cdr_graph_value(g, t, once ? CDR_STEP : CDR_TURN, once ? CDR_C_INPUT : CDR_C_ACT, once ? "extra" : "further_losses");
     for (int i = 0; i < io->n_extra; i++)
         cdr__replace_operand(g, l, io->extra[i], cdr_graph_view(g, all_n, 8 * i, cdr_type_1d(CDR_F64, 1), "further_loss"));
-    return once ? all_n : over_shards(d, l, all_n, "extra");
+    return once ? all_n : over_shards(d, all_n, "extra");
 }
 
 static cdr_status leaves(diff *d, cdr_list *l)
@@ -430,12 +454,13 @@ static cdr_status leaves(diff *d, cdr_list *l)
             (*pending(d, partial))--;
             partial = own;
         }
-        cdr_val stack = collect(d, l, partial, name, CDR_C_GRAD);
+        cdr_val stack = collect(d, partial, name, CDR_C_GRAD);
         p->b->params[i].grad = stack;
     }
-    p->loss_acc_1 = over_shards(d, l, p->io[CDR_PROG_STEP].loss_1, "loss_sum");
+    p->loss_acc_1 = over_shards(d, p->io[CDR_PROG_STEP].loss_1, "loss_sum");
     p->extra_acc_n = further_losses(d, l);
-    if (!g->failed) move_partials(d, l);
+    if (!g->failed && p->o->n_micro > 1) move_pushes(d, l);
+    else if (!g->failed) move_partials(d, l);
     return g->failed ? p->err->status : CDR_OK;
 }
 

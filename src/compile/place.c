@@ -122,35 +122,62 @@ static bool in_the_way(const arena *a, const life *x, const placed *y)
     return conflict(a, x, y->l);
 }
 
-static void insert(placed *p, int n, life *l)
+/* The same, once more as two columns: most of what is placed lives at other times, and 64 are passed over at a time. */
+typedef struct { placed *p; int32_t *start, *end; } shelf;
+
+static void insert(shelf s, int n, life *l)
 {
     int lo = 0, hi = n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (p[mid].offset <= l->offset) lo = mid + 1;
+        if (s.p[mid].offset <= l->offset) lo = mid + 1;
         else hi = mid;
     }
-    memmove(p + lo + 1, p + lo, sizeof *p * (size_t)(n - lo));
-    p[lo] = (placed){ l->offset, l->offset + l->bytes, l->start, l->end, l->streams, l };
+    memmove(s.p + lo + 1, s.p + lo, sizeof *s.p * (size_t)(n - lo));
+    memmove(s.start + lo + 1, s.start + lo, sizeof *s.start * (size_t)(n - lo));
+    memmove(s.end + lo + 1, s.end + lo, sizeof *s.end * (size_t)(n - lo));
+    s.p[lo] = (placed){ l->offset, l->offset + l->bytes, l->start, l->end, l->streams, l };
+    bool plain = l->streams == 1u << CDR_S_COMPUTE;            /* what other streams touch is always looked at */
+    s.start[lo] = plain ? l->start : INT32_MIN;
+    s.end[lo] = plain ? l->end : INT32_MAX;
+}
+
+static bool all_at_other_times(shelf s, int j, int32_t start, int32_t end)
+{
+    int hit = 0;
+    for (int k = j; k < j + 64; k++) hit |= (s.start[k] <= end) & (s.end[k] >= start);
+    return !hit;
+}
+
+/* The lowest offset where x fits beside the n that are placed. */
+static int64_t gap(const arena *a, const life *x, shelf s, int n)
+{
+    int64_t at = 0;
+    bool skip = x->streams == 1u << CDR_S_COMPUTE;
+    for (int j = 0; j < n;) {
+        if (skip && j + 64 <= n && all_at_other_times(s, j, x->start, x->end)) {
+            j += 64;
+            continue;
+        }
+        for (int last = CDR_MIN(j + 64, n); j < last; j++) {
+            if (s.p[j].past <= at || !in_the_way(a, x, &s.p[j])) continue;
+            if (s.p[j].offset - at >= x->bytes) return at;
+            at = s.p[j].past;
+        }
+    }
+    return at;
 }
 
 /* First fit in the given order; returns the height. */
-static int64_t first_fit(arena *a, int (*order)(const void *, const void *), life **ptr, placed *p)
+static int64_t first_fit(arena *a, int (*order)(const void *, const void *), life **ptr, shelf s)
 {
     int64_t height = 0;
     for (int i = 0; i < a->n; i++) ptr[i] = &a->l[i];
     qsort(ptr, (size_t)a->n, sizeof *ptr, order);
     for (int i = 0; i < a->n; i++) {
-        life *x = ptr[i];
-        int64_t at = 0;
-        for (int j = 0; j < i; j++) {
-            if (p[j].past <= at || !in_the_way(a, x, &p[j])) continue;
-            if (p[j].offset - at >= x->bytes) break;
-            at = p[j].past;
-        }
-        x->offset = at;
-        height = CDR_MAX(height, at + x->bytes);
-        insert(p, i, x);
+        ptr[i]->offset = gap(a, ptr[i], s, i);
+        height = CDR_MAX(height, ptr[i]->offset + ptr[i]->bytes);
+        insert(s, i, ptr[i]);
     }
     return height;
 }
@@ -184,7 +211,8 @@ static void place_turn(cdr_pass *p, cdr_program *prog, int64_t base, int64_t *he
     int (*const order[])(const void *, const void *) = { by_lifetime, by_size, by_start };
     int64_t near_enough = a.n > MANY ? 200 : 1000;                /* 0.1 % above the bound; 0.5 % where a pass takes long */
     life **ptr = cdr_pool_alloc(p->pool, sizeof *ptr * (size_t)(a.n + 1));
-    placed *sorted = cdr_pool_alloc(p->pool, sizeof *sorted * (size_t)(a.n + 1));
+    shelf sorted = { cdr_pool_alloc(p->pool, sizeof *sorted.p * (size_t)(a.n + 1)), cdr_pool_alloc(p->pool, sizeof *sorted.start * (size_t)(a.n + 1)),
+                     cdr_pool_alloc(p->pool, sizeof *sorted.end * (size_t)(a.n + 1)) };
     int64_t *best = cdr_pool_alloc(p->pool, sizeof *best * (size_t)CDR_MAX(a.n, 1));
     *bound = lower_bound(&a, peak);
     *height = INT64_MAX;

@@ -203,10 +203,30 @@ cdr_val cdr_graph_call1(cdr_graph *g, const cdr_op *op, const void *attr, int n_
     return cdr_graph_call(g, op, attr, n_in, in, 1, &out) < 0 ? CDR_NONE : out;
 }
 
+/* The slot of a name, or the empty one where it would go. Linear probing; the table is at most half full. */
+static int32_t *param_slot(const cdr_bundle *b, const char *name)
+{
+    uint32_t at = (uint32_t)cdr_hash64(name, strlen(name), 0);
+    for (;; at++) {
+        int32_t *slot = &b->param_slot[at & (uint32_t)(b->n_slots - 1)];
+        if (*slot == 0 || strcmp(b->params[*slot - 1].name, name) == 0) return slot;
+    }
+}
+
+static void remember_param(cdr_graph *g, int32_t i)
+{
+    cdr_bundle *b = g->b;
+    if (2 * b->n_params > b->n_slots) {
+        b->n_slots = CDR_MAX(64, 4 * b->n_slots);
+        b->param_slot = cdr_pool_alloc(g->pool, sizeof *b->param_slot * (size_t)b->n_slots);
+        for (int32_t k = 0; k < i; k++) *param_slot(b, b->params[k].name) = k + 1;
+    }
+    *param_slot(b, b->params[i].name) = i + 1;
+}
+
 int32_t cdr_param_find(const cdr_bundle *b, const char *name)
 {
-    for (int32_t i = 0; i < b->n_params; i++) if (strcmp(b->params[i].name, name) == 0) return i;
-    return -1;
+    return b->n_slots == 0 ? -1 : *param_slot(b, name) - 1;
 }
 
 void cdr_param_rows(const cdr_param *q, const cdr_mesh *m, int64_t *first, int64_t *n)
@@ -237,8 +257,9 @@ int32_t cdr_graph_declare(cdr_graph *g, cdr_param p)
     cdr_val v = cdr_graph_value(g, t, CDR_RUN, p.train == CDR_FROZEN ? CDR_C_FROZEN : CDR_C_WEIGHT, p.name);
     g->prefix = keep;
     b->params[b->n_params].shard = v;
-    b->shared[v].param = b->n_params;
-    return b->n_params++;
+    b->shared[v].param = b->n_params++;
+    remember_param(g, b->n_params - 1);
+    return b->n_params - 1;
 }
 
 cdr_val cdr_graph_param(cdr_graph *g, const char *fmt, ...)

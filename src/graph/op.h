@@ -97,6 +97,7 @@ typedef struct {
 } cdr_program;
 
 typedef struct {                     /* all programs of a run, placed together */
+    int32_t *param_slot; int32_t n_slots;    /* hash table of parameter names: index + 1, 0: empty */
     cdr_param *params; cdr_value *shared; char *shared_strings;   /* shared: RUN values, numbered before every program's own */
     cdr_program *progs; cdr_tier *tiers;
     int32_t n_params, n_shared, n_progs, n_tiers;
