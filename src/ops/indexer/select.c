@@ -2,8 +2,8 @@
  * for the block; the scores of the rows that have more than top_k keys lie in scratch (8 S floats a thread), never T x S.
  * A score is a chain over d, then one over the heads, both ascending: its bits know t and s alone, so that a row selects the same
  * keys in training, in another pack, and from a cache.
- * Top-k is exact, by radix: scores become integers of the same order (-0 = +0; NaN above all, so that it reaches the output and
- * is seen), four passes of 8 bits find the k-th largest, ties with it are taken from the lowest s on.
+ * Top-k is exact, by radix: scores become integers of the same order (NaN above all, so that it reaches the output and is
+ * seen), four passes of 8 bits find the k-th largest, ties with it are taken from the lowest s on.
  */
 #include "ops/indexer/rows.h"
 
@@ -36,12 +36,11 @@ size_t cdr__indexer_work(const void *attr, int n_in, int n_out, const cdr_type *
     return (size_t)n_threads * thread_bytes(attr, t[CDR__IX_K].n[0]);
 }
 
-/* An integer of the same order. */
+/* An integer of the same order. x is never -0: its sum began at +0. */
 static inline uint32_t order_of(float x)
 {
     uint32_t u;
     if (x != x) return UINT32_MAX;
-    x += 0.0f;
     memcpy(&u, &x, 4);
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }

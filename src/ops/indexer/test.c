@@ -64,6 +64,13 @@ static void saved(double *const *in, const cdr_type *t, const cdr_indexer_loss_a
     const double *ix[6] = { in[CDR__IL_QI], in[CDR__IL_KI], in[CDR__IL_W], in[CDR__IL_START], in[CDR__IL_POS], &dense };
     cdr_ref_args select = { &ia, 6, 1, t, ix, sel };
     cdr_op_indexer.ref(&select);
+    int64_t T = t[0].n[0], words = cdr_ceil_div(T, 32);
+    for (int64_t row = 0; row < T; row++)                  /* and bits where a row must not look */
+        for (int64_t s = row % 4; s < T; s += 4) {
+            double *word = &in[CDR__IL_SEL][row * words + s / 32];
+            bool seen = (double)s >= in[CDR__IL_START][row] && (double)s <= in[CDR__IL_POS][row];
+            if (!seen) *word = (double)(int32_t)((uint32_t)(int64_t)*word | (uint32_t)1 << (s % 32));
+        }
     cdr_attention_attr aa = { .heads = a->main_heads, .nope = a->nope, .ext = a->ext, .v = a->v, .scale = a->scale };
     double *o = cdr_alloc(sizeof(double) * (size_t)(t[0].n[0] * a->main_heads * a->v)), *out[3] = { o, NULL, in[CDR__IL_LSE] };
     const double *at[6] = { in[CDR__IL_Q], in[CDR__IL_KV], in[CDR__IL_KR], in[CDR__IL_START], in[CDR__IL_POS], in[CDR__IL_SEL] };
