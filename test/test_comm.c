@@ -380,15 +380,17 @@ static int operators(cdr_comm *w, int arg)
     for (int64_t i = 0; i < rows * cols; i++) EXPECT(b_full[i] == (uint16_t)i);
 
     cdr_count_attr ca = { .coll = { .comm = CDR_COMM_WORLD }, .size = n };
-    cdr_type four = cdr_type_1d(CDR_I64, 4);
-    int64_t four_counts[4] = { 100 + me, me == 1, 0, -me };
-    float scale = -1;
-    if (run_op(w, &cdr_op_count, &ca, 1, &four, (void *[]){ four_counts, four_counts, &scale })) return 1;
-    EXPECT(four_counts[0] == 100 * n + n * (n - 1) / 2 && four_counts[1] == (n > 1) && four_counts[2] == 0 && four_counts[3] == -n * (n - 1) / 2);
-    EXPECT(scale == (float)(1.0 / (double)four_counts[0]));
-    memset(four_counts, 0, sizeof four_counts);
-    if (run_op(w, &cdr_op_count, &ca, 1, &four, (void *[]){ four_counts, four_counts, &scale })) return 1;
-    EXPECT(scale == 1.0f && four_counts[0] == 0);
+    cdr_type words = cdr_type_1d(CDR_I64, CDR_COUNT_WORDS);
+    int64_t total[CDR_COUNT_WORDS] = { [CDR_COUNT_TRAINED] = 100 + me, me == 1, 0, -me, [CDR_COUNT_ROWS] = 200 + me };
+    float scale = -1, scale_rows = -1;
+    void *operand[] = { total, total, &scale, &scale_rows };
+    if (run_op(w, &cdr_op_count, &ca, 1, &words, operand)) return 1;
+    EXPECT(total[0] == 100 * n + n * (n - 1) / 2 && total[1] == (n > 1) && total[2] == 0 && total[3] == -n * (n - 1) / 2);
+    EXPECT(total[CDR_COUNT_ROWS] == 200 * n + n * (n - 1) / 2);
+    EXPECT(scale == (float)(1.0 / (double)total[CDR_COUNT_TRAINED]) && scale_rows == (float)(1.0 / (double)total[CDR_COUNT_ROWS]));
+    memset(total, 0, sizeof total);
+    if (run_op(w, &cdr_op_count, &ca, 1, &words, operand)) return 1;
+    EXPECT(scale == 1.0f && scale_rows == 1.0f && total[0] == 0);
     return 0;
 }
 
