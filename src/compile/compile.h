@@ -50,7 +50,7 @@ typedef struct {
     int64_t balance_bins; double balance_rate, balance_ema, aux_coef, indexer_coef; bool indexer_train;
     int64_t capacity;                           /* routed rows that are worked on at a time; 0: all */
     bool keep_gate_up;                          /* experts keep the gate/up product for the backward, else only the dispatch input */
-    cdr_val extra[64]; int n_extra;             /* out: further losses, F64, sums over rows that are not idle; their gradient's scale is scale_rows_1; TRAIN */
+    cdr_val *extra; int64_t n_extra, cap_extra; /* out: further losses, F64, sums over rows that are not idle; their gradient's scale is scale_rows_1; TRAIN */
     cdr_balance *routers; int64_t n_routers, cap_routers;     /* out; TRAIN */
     cdr_val loss_1;                             /* out: F64, sum over trained tokens, nats; TRAIN, EVAL */
     cdr_val logits_TW;                          /* out: F32; GENERATE */

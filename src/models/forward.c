@@ -70,11 +70,7 @@ static cdr_status declare(const void *model, cdr_graph *g, cdr_err *err)
 void cdr__extra_loss(cdr_graph *g, cdr_io *io, cdr_val loss_1)
 {
     if (g->failed) return;
-    if (io->n_extra == CDR_COUNT(io->extra)) {
-        cdr_graph_fail(g, CDR_EUSER, "more than %d layers with a loss of their own (auxiliary balance loss, indexer)", CDR_COUNT(io->extra));
-        return;
-    }
-    io->extra[io->n_extra++] = loss_1;
+    *CDR_PUSH(g->pool, io->extra, io->n_extra, io->cap_extra) = loss_1;
 }
 
 static cdr_val sublayer(cdr_graph *g, const cdr_model *m, const cdr__layer *l, bool mixer, cdr_io *io, cdr_val h_TD)
