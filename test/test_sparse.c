@@ -516,6 +516,35 @@ static void quantile_balancing_undoes_a_collapse(void)
     close_rig(&r);
 }
 
+/* A frozen head: the gradients of everything else are those of a trained one, to rounding; the head stays as it is. */
+static void a_frozen_head_changes_no_other_gradient(void)
+{
+    static const char embed[] = "language_model.model.embed_tokens.weight", head[] = "language_model.lm_head.weight";
+    static float d_embed[64 * D], before[64 * D];
+    setup s = small();
+    rig r;
+    batch b = pack(5);
+    must_open(&s, &r);
+    double loss = must_step(&r, 0, &b, 0.01);
+    memcpy(d_embed, gradient(&r, embed, NULL), sizeof d_embed);
+    close_rig(&r);
+    s.freeze[s.n_freeze++] = head;
+    must_open(&s, &r);
+    cdr_val w = r.b.params[cdr_param_find(&r.b, head)].shard;
+    memcpy(before, cdr_exec_ptr(r.x, CDR_PROG_STEP, w, 0), sizeof before);
+    T_NEAR(must_step(&r, 0, &b, 0.01), loss, 1e-6);
+    const float *g = gradient(&r, embed, NULL);
+    double worst = 0, size = 0;
+    for (int i = 0; i < 64 * D; i++) {
+        worst = fmax(worst, fabs((double)g[i] - (double)d_embed[i]));
+        size = fmax(size, fabs((double)d_embed[i]));
+    }
+    T_CHECK(size > 1e-4 && worst < 1e-5 * size);
+    T_CHECK(gradient(&r, head, NULL) == NULL);
+    T_CHECK(memcmp(before, cdr_exec_ptr(r.x, CDR_PROG_STEP, w, 0), sizeof before) == 0);
+    close_rig(&r);
+}
+
 /* ---- ranks ---- */
 static setup rank_setup;
 typedef struct { double loss[3]; int64_t n; float x[1 << 22]; } shared_result;
@@ -658,6 +687,7 @@ int main(int argc, char **argv)
     T_RUN(first_attn_res_has_no_gradient);
     T_RUN(short_documents_are_dense);
     T_RUN(quantile_balancing_undoes_a_collapse);
+    T_RUN(a_frozen_head_changes_no_other_gradient);
     T_RUN(every_block_helps);
     return t_end();
 }
