@@ -44,6 +44,8 @@ typedef struct {
     void (*relu_sum)(const float *x_HS, const float *w_H, int64_t n_heads, float *i_S);         /* i_s = sum_h w_h relu(x_hs), a tile of keys */
     void (*add_exp)(const float *s, int64_t n, float scale, float lse, float *p);               /* p += exp(s scale - lse) */
     void (*exp_of)(float *x, int64_t n, float max);                                             /* x = exp(x - max) */
+    void (*transpose)(const float *rows, int64_t pitch, int64_t n, float *panel);               /* panel[i][s] = rows[s][i], i < n, a tile of keys s */
+    void (*widen[CDR_N_DTYPES])(const void *src, int64_t n, float *dst);                        /* of F32 and BF16 */
 } cdr__indexer_math;
 extern const cdr__indexer_math cdr__indexer_math_base, cdr__indexer_math_avx2, cdr__indexer_math_avx512;
 

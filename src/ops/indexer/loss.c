@@ -1,14 +1,13 @@
 /* indexer, the loss: equations (3) to (8) of op.c, forward and backward; both make p and I again from the operands.
- * Work goes by rounds of 8 rows a thread. First by rows: for a block of 8 rows, the union of their lists of keys, against it the
+ * Work goes by rounds of 16 rows a thread. First by rows: for a block of 16 rows, the union of their lists of keys, against it the
  * attention's scores by tiles (a key is widened once for the block), p summed over heads; then per row, over its own list, I, the two
  * distributions, and in the backward dI, dw and dq. dI of the round stays in scratch. Then by tiles of keys: dk adds the rows
- * of the round. Scratch a thread: about 20 S floats; T x S never exists.
+ * of the round. Scratch a thread: about 40 S floats; T x S never exists.
  * Bits: p[t,s] and I[t,s] are chains (d, then heads) that know t and s alone; sums over a row go by place in its own list; dk of a
  * key is a chain over the rows that take it, ascending, and over the heads within, through memory from round to round. So neither
  * the pack, nor the block, nor the number of threads changes a bit. The loss is summed in F64, ascending t.
  * Precision: F32; cdr_exp, logf of libm.
  */
-#include "ops/attention/attention.h"
 #include "ops/indexer/rows.h"
 #include <math.h>
 
@@ -21,13 +20,15 @@ typedef struct {
     int64_t T, H, D, D_up, dk, head;       /* head: columns of kv a main head has */
     const int32_t *start, *pos;
     cdr__att_sel sel;
+    cdr__att_mat x[CDR__IL_SEL];           /* operands of numbers */
 } frame;
 
 static frame frame_of(const cdr_args *a, const cdr__indexer_math *m)
 {
     const cdr_indexer_loss_attr *at = a->attr;
     frame f = { a, at, m, a->type[CDR__IL_QI].n[0], at->heads, at->dim, cdr__ix_up(at->dim), (int64_t)at->nope + at->ext, (int64_t)at->nope + at->v,
-                a->ptr[CDR__IL_START], a->ptr[CDR__IL_POS], cdr__att_mask(a, CDR__IL_SEL) };
+                a->ptr[CDR__IL_START], a->ptr[CDR__IL_POS], cdr__att_mask(a, CDR__IL_SEL), { { NULL, 0, 0, 0 } } };
+    for (int i = 0; i < CDR__IL_SEL; i++) f.x[i] = cdr__att_operand(a, i);
     return f;
 }
 
@@ -134,11 +135,11 @@ static void load_main_keys(const frame *f, const part *w, int64_t h, const int32
 {
     for (int64_t i = 0; i < n; i++) {
         float *k = w->rows + i * f->dk;
-        cdr__ix_load(f->a, CDR__IL_KV, list[i], h * f->head, f->at->nope, k);
-        if (f->at->ext) cdr__ix_load(f->a, CDR__IL_KR, list[i], 0, f->at->ext, k + f->at->nope);
+        cdr__ix_load(f->m, &f->x[CDR__IL_KV], list[i], h * f->head, f->at->nope, k);
+        if (f->at->ext) cdr__ix_load(f->m, &f->x[CDR__IL_KR], list[i], 0, f->at->ext, k + f->at->nope);
     }
     memset(w->rows + n * f->dk, 0, sizeof(float) * (size_t)((KEYS - n) * f->dk));
-    cdr__ix_transpose(w->rows, f->dk, f->dk, w->panel);
+    f->m->transpose(w->rows, f->dk, f->dk, w->panel);
 }
 
 /* p_all[r][i], (3), for the rows t[0..n) and the n_all keys of the union */
@@ -149,8 +150,8 @@ static void targets(const frame *f, const part *w, const int64_t *t, int64_t n, 
     for (int64_t h = 0; h < f->at->main_heads; h++) {
         float lse[ROWS];
         for (int64_t r = 0; r < n; r++) {
-            cdr__ix_load(f->a, CDR__IL_Q, t[r], h * f->dk, f->dk, w->q + r * f->dk);
-            cdr__ix_load(f->a, CDR__IL_LSE, t[r], h, 1, &lse[r]);
+            cdr__ix_load(f->m, &f->x[CDR__IL_Q], t[r], h * f->dk, f->dk, w->q + r * f->dk);
+            cdr__ix_load(f->m, &f->x[CDR__IL_LSE], t[r], h, 1, &lse[r]);
         }
         for (int64_t i = 0; i < n_all; i += KEYS) {
             int64_t n_keys = CDR_MIN((int64_t)KEYS, n_all - i);
@@ -176,12 +177,12 @@ static float sum_of(const float *x, int64_t n)
 /* Keys of the list, widened to rows of D_up and transposed; x = their products with q. */
 static void score_tile(const frame *f, const part *w, const float *q, const int32_t *list, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) cdr__ix_load(f->a, CDR__IL_KI, list[i], 0, f->D, w->rows + i * f->D_up);
+    for (int64_t i = 0; i < n; i++) cdr__ix_load(f->m, &f->x[CDR__IL_KI], list[i], 0, f->D, w->rows + i * f->D_up);
     for (int64_t i = 0; i < KEYS; i++) {
         int64_t from = i < n ? f->D : 0;
         memset(w->rows + i * f->D_up + from, 0, sizeof(float) * (size_t)(f->D_up - from));
     }
-    cdr__ix_transpose(w->rows, f->D_up, f->D, w->panel);
+    f->m->transpose(w->rows, f->D_up, f->D, w->panel);
     f->m->product(f->H, KEYS, f->D, q, f->D_up, 1, w->panel, KEYS, w->x, KEYS, false);
 }
 
@@ -189,10 +190,10 @@ static void score_tile(const frame *f, const part *w, const float *q, const int3
 static void load_query(const frame *f, int64_t t, float *q, float *w_H)
 {
     for (int64_t j = 0; j < f->H; j++) {
-        cdr__ix_load(f->a, CDR__IL_QI, t, j * f->D, f->D, q + j * f->D_up);
+        cdr__ix_load(f->m, &f->x[CDR__IL_QI], t, j * f->D, f->D, q + j * f->D_up);
         memset(q + j * f->D_up + f->D, 0, sizeof(float) * (size_t)(f->D_up - f->D));
     }
-    cdr__ix_load(f->a, CDR__IL_W, t, 0, f->H, w_H);
+    cdr__ix_load(f->m, &f->x[CDR__IL_W], t, 0, f->H, w_H);
 }
 
 /* From p and I of the row's n keys: p normalised, e = softmax(I); returns KL(p || e), (4) to (6). */

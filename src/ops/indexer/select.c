@@ -1,5 +1,5 @@
-/* indexer, selection: equations (1) and (2) of op.c. Blocks of 8 query rows; a tile of 64 keys is widened and transposed once
- * for the block; the scores of the rows that have more than top_k keys lie in scratch (8 S floats a thread), never T x S.
+/* indexer, selection: equations (1) and (2) of op.c. Blocks of 16 query rows; a tile of 64 keys is widened and transposed once
+ * for the block; the scores of the rows that have more than top_k keys lie in scratch (16 S floats a thread), never T x S.
  * A score is a chain over d, then one over the heads, both ascending: its bits know t and s alone, so that a row selects the same
  * keys in training, in another pack, and from a cache.
  * Top-k is exact, by radix: scores become integers of the same order (NaN above all, so that it reaches the output and is
@@ -83,13 +83,14 @@ static void score_block(const cdr_args *a, const cdr__indexer_math *m, const wor
 {
     const cdr_indexer_attr *at = a->attr;
     const int32_t *start = a->ptr[CDR__IX_START], *pos = a->ptr[CDR__IX_POS];
+    const cdr__att_mat q_of = cdr__att_operand(a, CDR__IX_Q), k_of = cdr__att_operand(a, CDR__IX_K), w_of = cdr__att_operand(a, CDR__IX_W);
     int64_t H = at->heads, D = at->dim, S = a->type[CDR__IX_K].n[0], lo = S, hi = -1;
     for (int64_t r = 0; r < n; r++) {
         if (!todo[r]) continue;
         lo = CDR_MIN(lo, start[t + r]);
         hi = CDR_MAX(hi, pos[t + r]);
-        cdr__ix_load(a, CDR__IX_Q, t + r, 0, H * D, w->q + r * H * D);
-        cdr__ix_load(a, CDR__IX_W, t + r, 0, H, w->w + r * H);
+        cdr__ix_load(m, &q_of, t + r, 0, H * D, w->q + r * H * D);
+        cdr__ix_load(m, &w_of, t + r, 0, H, w->w + r * H);
     }
     for (int64_t s0 = lo; s0 <= hi; s0 += KEYS) {
         int64_t n_keys = CDR_MIN((int64_t)KEYS, hi + 1 - s0);
@@ -97,9 +98,9 @@ static void score_block(const cdr_args *a, const cdr__indexer_math *m, const wor
         for (int64_t r = 0; r < n; r++) {
             if (!todo[r] || start[t + r] >= s0 + n_keys || pos[t + r] < s0) continue;
             if (!ready) {
-                for (int64_t s = 0; s < n_keys; s++) cdr__ix_load(a, CDR__IX_K, s0 + s, 0, D, w->rows + s * D);
+                for (int64_t s = 0; s < n_keys; s++) cdr__ix_load(m, &k_of, s0 + s, 0, D, w->rows + s * D);
                 memset(w->rows + n_keys * D, 0, sizeof(float) * (size_t)((KEYS - n_keys) * D));
-                cdr__ix_transpose(w->rows, D, D, w->panel);
+                m->transpose(w->rows, D, D, w->panel);
                 ready = true;
             }
             m->product(H, KEYS, D, w->q + r * H * D, D, 1, w->panel, KEYS, w->x, KEYS, false);
