@@ -110,7 +110,7 @@ const cdr_case cdr_cases_kda[] = {
     BWD("T67 H3 D48 C32 bf16, dy f32", h3d48c32, CDR_F32, CDR_BF16, 67, 3, 48, make_bwd_one, 0, 4e-3),
     BWD("T100 H2 D16 C64 extreme gates f32", h2d16c64, CDR_F32, CDR_F32, 100, 2, 16, make_bwd_ext, 0, 2e-5),
     BWD("T100 H2 D16 C64 softplus f32", h2d16c64s, CDR_F32, CDR_F32, 100, 2, 16, make_bwd, 0, 5e-6),
-    BWD("T70 H2 D32 C32 softplus one document f32", h2d32c32s, CDR_F32, CDR_F32, 70, 2, 32, make_bwd_one, 0, 1e-5),
+    BWD("T70 H2 D32 C32 softplus one document f32", h2d32c32s, CDR_F32, CDR_F32, 70, 2, 32, make_bwd_one, 0, 2e-5),
     BWD("T100 H2 D16 C64 softplus extreme gates f32", h2d16c64s, CDR_F32, CDR_F32, 100, 2, 16, make_bwd_ext, 0, 2e-5),
     BWD("T37 H2 D16 C16 one-token documents f32", h2d16c16, CDR_F32, CDR_F32, 37, 2, 16, make_tokens, 0x1c8, 5e-6),
     BWD("T40 H2 D16 C64 dv and dbeta alone f32", h2d16c64, CDR_F32, CDR_F32, 40, 2, 16, make_bwd_one, 0x1eb, 5e-6),
