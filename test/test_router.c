@@ -72,11 +72,31 @@ static void wide_map(void)
     cdr_text_free(&t);
 }
 
+/* Said of the most uneven layer, once a half window is full, and only above three times the mean. */
+static void uneven_load(void)
+{
+    int64_t a[4] = { 10, 10, 10, 10 }, b[4] = { 31, 1, 8, 0 }, c[4] = { 40, 0, 0, 0 }, none[4] = { 0 };
+    cdr_router_layer l[3] = { { .layer = 1, .experts = 4, .sum = { a, none } }, { .layer = 4, .experts = 4, .sum = { b, none } },
+                              { .layer = 7, .experts = 4, .sum = { c, none } } };
+    cdr_router r = { .n = 1, .layer = l, .steps = { CDR_ROUTER_WINDOW, 0 } };
+    int layer = 0, dead = 0;
+    double ratio = 0;
+    T_CHECK(!cdr__router_uneven(&r, &layer, &ratio, &dead));
+    r.n = 2;
+    T_CHECK(cdr__router_uneven(&r, &layer, &ratio, &dead) && layer == 4 && dead == 1);
+    T_NEAR(ratio, 3.1, 1e-12);
+    r.n = 3;
+    T_CHECK(cdr__router_uneven(&r, &layer, &ratio, &dead) && layer == 7 && dead == 3 && ratio == 4);
+    r.steps[0]--;
+    T_CHECK(!cdr__router_uneven(&r, &layer, &ratio, &dead));
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
     T_RUN(marks);
     T_RUN(small_map);
     T_RUN(wide_map);
+    T_RUN(uneven_load);
     return t_end();
 }

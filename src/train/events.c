@@ -300,6 +300,24 @@ void cdr__events_router(cdr_events *e, int64_t step, const cdr_router *r)
     end(e, &w);
 }
 
+void cdr__events_uneven(cdr_events *e, int layer, double ratio, int dead)
+{
+    static const char id[] = "router.uneven";
+    if (!e->log) return;
+    char *message = cdr_pool_printf(e->s->pool, "layer %d: over %d steps its busiest expert got %.2f times the mean, and %d got no token", layer,
+                                    CDR_ROUTER_WINDOW, ratio, dead);
+    const char *fix = e->s->r.train.balance == CDR_BAL_NONE ? "Take train.balance=quantile" : "Look at the router records of events.jsonl; try a lower optimizer.learning_rate";
+    cdr_log(CDR_LOG_WARNING, "%s. %s [%s]", message, fix, id);
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "warning");
+    cdr_jw_str(&w, "id", id);
+    cdr_jw_str(&w, "message", message);
+    cdr_jw_str(&w, "where", "train.balance");
+    cdr_jw_str(&w, "fix", fix);
+    cdr_jw_int(&w, "layer", layer);
+    end(e, &w);
+}
+
 /* Does the terminal show UTF-8? A pipe or a file gets plain ASCII. */
 static bool shows_utf8(FILE *out)
 {

@@ -39,6 +39,7 @@ void cdr__events_resume(cdr_events *e, const cdr_restored *r, const cdr_recipe_d
 void cdr__events_step(cdr_events *e, const cdr_step_record *r);
 void cdr__events_router(cdr_events *e, int64_t step, const cdr_router *r);     /* one record; nothing where no layer has experts */
 void cdr__events_map(cdr_events *e, const cdr_router *r);                       /* layers x experts, in the terminal */
+void cdr__events_uneven(cdr_events *e, int layer, double ratio, int dead);      /* warning: the router's load */
 void cdr__events_eval(cdr_events *e, int64_t step, int64_t steps, const cdr_eval_sum *sum);
 void cdr__events_sample(cdr_events *e, int64_t step, const char *prompt, const char *text, int64_t n, uint64_t seed);
 void cdr__events_saved(cdr_events *e, int64_t step, int64_t bytes, double seconds, const char *reason);

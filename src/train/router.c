@@ -116,6 +116,28 @@ void cdr__router_read(cdr_router *r, const cdr_session *s)
     r->steps[0]++;
 }
 
+bool cdr__router_uneven(const cdr_router *r, int *layer, double *ratio, int *dead)
+{
+    *ratio = CDR_UNEVEN;
+    *layer = -1;
+    for (int i = 0; i < r->n && r->steps[0] == CDR_ROUTER_WINDOW; i++) {
+        const cdr_router_layer *l = &r->layer[i];
+        int64_t sum = 0, most = 0;
+        int none = 0;
+        for (int e = 0; e < l->experts; e++) {
+            sum += l->sum[0][e];
+            most = CDR_MAX(most, l->sum[0][e]);
+            none += l->sum[0][e] == 0;
+        }
+        double x = sum > 0 ? (double)most * l->experts / (double)sum : 0;
+        if (x <= *ratio) continue;
+        *ratio = x;
+        *layer = l->layer;
+        *dead = none;
+    }
+    return *layer >= 0;
+}
+
 /* ---- the map ---- */
 static const struct { double below; const char *utf8, *ascii; } marks[] = {
     { 0.25, "▁", "." }, { 0.5, "▂", ":" }, { 0.75, "▃", "-" }, { 1.25, "▄", "=" }, { 1.5, "▅", "+" }, { 2, "▆", "*" }, { 3, "▇", "#" }, { INFINITY, "█", "@" },

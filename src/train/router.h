@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-enum { CDR_ROUTER_WINDOW = 25, CDR_MAP_COLUMNS = 80 };       /* steps of one half of the map's window; widest line */
+enum { CDR_ROUTER_WINDOW = 25, CDR_MAP_COLUMNS = 80, CDR_UNEVEN = 3 };       /* steps of one half of the map's window; widest line; times the mean */
 
 typedef struct {
     int layer, experts;
@@ -35,6 +35,9 @@ typedef struct {
 
 void cdr__router_open(cdr_router *r, const cdr_session *s);
 void cdr__router_read(cdr_router *r, const cdr_session *s);
+/* After each full half window: the layer whose busiest expert got more than CDR_UNEVEN times the mean of that half, the most
+ * uneven one. false: none, or the half is not full. */
+bool cdr__router_uneven(const cdr_router *r, int *layer, double *ratio, int *dead);
 /* Load of an expert over the mean as one character: ratio 0 is an expert without a token. */
 const char *cdr__router_mark(double ratio, bool utf8);
 void cdr__router_map(const cdr_router *r, bool utf8, cdr_text *out);

@@ -83,7 +83,7 @@ typedef struct {
     int n_skipped;
     int sig_save, sig_exit; bool file_save, file_exit;      /* what this rank saw of them before this step */
     double step_s;                /* smoothed */
-    cdr_router router; cdr_extra extra;
+    cdr_router router; cdr_extra extra; bool uneven_said;
 } run;
 
 static cdr_status own_directory(run *t, cdr_err *err)
@@ -258,6 +258,16 @@ static cdr_status name_nonfinite(run *t, double loss, double norm, cdr_err *err)
     return cdr__share_error(s, first, s->rank == first ? nonfinite_error(t, &at, what, then, err) : CDR_OK, err);
 }
 
+/* Said once a run. */
+static void watch_load(run *t)
+{
+    int layer, dead;
+    double ratio;
+    if (t->uneven_said || !cdr__router_uneven(&t->router, &layer, &ratio, &dead)) return;
+    cdr__events_uneven(&t->e, layer, ratio, dead);
+    t->uneven_said = true;
+}
+
 static cdr_status one_step(run *t, cdr_step_record *rec, cdr_err *err)
 {
     cdr_session *s = &t->s;
@@ -270,6 +280,7 @@ static cdr_status one_step(run *t, cdr_step_record *rec, cdr_err *err)
     cdr_exec_get(s->exec, CDR_PROG_STEP, "count", 0, t->count, sizeof t->count);
     bool ok = m[CDR_METRIC_OK] != 0;
     cdr__router_read(&t->router, s);
+    watch_load(t);
     cdr__extra_read(&t->extra, s, t->count[COUNT_ROWS]);
     double loss = t->count[COUNT_TRAINED] > 0 ? m[CDR_METRIC_LOSS] / (double)t->count[COUNT_TRAINED] : 0;
     if (!ok && (s->r.train.on_nonfinite == CDR_NONFINITE_STOP || ++t->n_skipped > MAX_SKIPPED)) return name_nonfinite(t, loss, m[CDR_METRIC_NORM], err);
