@@ -50,6 +50,7 @@ static cdr_status freeze(cdr_pass *p)
         for (int32_t i = 0; i < p->b->n_params; i++) {
             if (fnmatch(p->o->freeze[k], p->b->params[i].name, 0) != 0) continue;
             p->b->params[i].train = CDR_FROZEN;
+            p->b->shared[p->b->params[i].shard].cls = CDR_C_FROZEN;
             n++;
         }
         if (n == 0) CDR_FAIL_ID(p->err, CDR_EUSER, "recipe.freeze", "train.freeze: pattern \"%s\" matches no parameter", p->o->freeze[k]);
