@@ -109,7 +109,7 @@ static cdr_status mark_all(const cdr_session *s, const cdr_strings *patterns, co
 cdr_status cdr__session_freeze(const cdr_session *s, cdr_compile_opts *o, cdr_err *err)
 {
     const cdr_recipe *r = &s->r;
-    int64_t n = cdr_model_params(s->model), kept = 0;
+    int64_t n = cdr_model_params(s->model), kept = 0, indexers = 0;
     bool *train = cdr_pool_alloc(s->pool, (size_t)n), *still = cdr_pool_alloc(s->pool, (size_t)n);
     bool all = r->train.trainable.n == 1 && strcmp(r->train.trainable.s[0], "all") == 0;
     for (int64_t i = 0; i < n; i++) train[i] = all;
@@ -118,10 +118,12 @@ cdr_status cdr__session_freeze(const cdr_session *s, cdr_compile_opts *o, cdr_er
     for (int64_t i = 0; i < n; i++) {
         if (r->train.indexer == CDR_TRAIN_INDEXER_FROZEN) still[i] = still[i] || cdr_model_in_group(s->model, i, "indexer");
         kept += train[i] && !still[i];
+        indexers += train[i] && !still[i] && cdr_model_in_group(s->model, i, "indexer");
     }
     if (kept == 0) CDR_FAIL_ID(err, CDR_EUSER, "config.nothing-trains", "train.freeze: nothing is left to train of %lld parameters. Freeze less", (long long)n);
     const char **name = cdr_pool_alloc(s->pool, sizeof *name * (size_t)(n + 1));
     o->n_freeze = 0;
+    o->indexer_train = indexers > 0;                  /* their loss is for nothing where none of them trains */
     for (int64_t i = 0; i < n; i++) if (!train[i] || still[i]) name[o->n_freeze++] = cdr_model_param(s->model, i);
     o->freeze = name;
     return CDR_OK;
