@@ -373,6 +373,12 @@ static void sparse_states_survive_a_resume(void)
     const char *evaluated = out;
     T_NEAR(run(cdr_pool_printf(pool, "eval %s/k31b --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir)), 0, 0);
     T_STR(out, evaluated);
+    const char *generate = cdr_pool_printf(pool, "generate %s/k31 -q --prompt 'the cat sees' --temperature 0.5 --max-new-tokens 20", dir);
+    T_NEAR(run(generate), 0, 0);
+    const char *sample = out;
+    T_CHECK(strlen(sample) > strlen("the cat sees"));
+    T_NEAR(run(cdr_pool_printf(pool, "launch -n 2 %s", generate)), 0, 0);
+    T_STR(out, sample);
     T_CHECK(cdr_file_read(cdr_pool_printf(pool, "%s/k31/checkpoints/step-000000004/manifest.json", dir), 1 << 24, &text, &n, &err) == CDR_OK);
     T_HAS(text, "block_sparse_moe.gate.e_score_correction_bias\":{\"dtype\":\"F32\",\"shape\":[32],\"class\":\"bias\"");
     T_HAS(text, "q_proj.weight.momentum\"");
