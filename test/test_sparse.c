@@ -627,6 +627,36 @@ static void one_curve_on_one_and_four_ranks(void)
         }
 }
 
+/* Documents of a task that needs every part: the next symbol is a random function of the last two (a table of 12 x 12 to learn by
+ * heart), every third is drawn anew, three times of four the document's favourite, which is to be counted out. */
+static void put_puzzle(batch *b, int first, int n, uint64_t d)
+{
+    cdr_rng_key k = { 17, d, 0 };
+    int32_t seq[T + 1];
+    for (int32_t i = 0; i <= n; i++) {
+        uint64_t pair = i < 2 ? 0 : (uint64_t)(12 * seq[i - 2] + seq[i - 1]);
+        bool fresh = i < 2 || i % 3 == 2, favourite = cdr_rng_u64(k, 1000 + (uint64_t)i) % 4 != 0;
+        seq[i] = (int32_t)(fresh ? cdr_rng_u64(k, favourite ? 2000 : (uint64_t)i) % 12 : cdr_rng_u64((cdr_rng_key){ 19, 0, 0 }, pair) % 12);
+    }
+    for (int32_t i = 0; i < n; i++) {
+        int32_t t = first + i;
+        b->tokens[t] = seq[i];
+        b->targets[t] = seq[i + 1];
+        b->start[t] = first;
+        b->pos[t] = t;
+    }
+}
+
+static batch puzzle(uint64_t seed)
+{
+    batch b;
+    idle(&b, 0);
+    put_puzzle(&b, 0, 48, 2 * seed);
+    put_puzzle(&b, 48, 48, 2 * seed + 1);
+    count(&b);
+    return b;
+}
+
 /* ---- ablation: beside the goldens, never instead; a wrong but trainable block still learns ---- */
 static double learn(const char *const *zero, int n_zero, int steps)
 {
@@ -634,6 +664,8 @@ static double learn(const char *const *zero, int n_zero, int steps)
     rig r;
     double loss = 0;
     s.no_generate = true;
+    s.n_micro = 4;
+    s.isa &= CDR_ISA_AVX2;                                        /* one numeric class wherever the test runs */
     for (int i = 0; i < n_zero; i++) s.freeze[s.n_freeze++] = zero[i];
     must_open(&s, &r);
     for (int32_t i = 0; i < r.b.n_params; i++) {
@@ -645,9 +677,13 @@ static double learn(const char *const *zero, int n_zero, int steps)
         free(x);
     }
     for (int t = 0; t < steps; t++) {
-        batch b = pack((uint64_t)t);
-        double now = must_step(&r, t, &b, 0.01);
-        if (t >= steps - 10) loss += now / 10;
+        batch b[4];
+        for (int m = 0; m < 4; m++) b[m] = puzzle((uint64_t)(4 * t + m));
+        must_step(&r, t, b, 0.01 * fmin(1.0, 2.0 * (steps - t) / steps));
+    }
+    for (int i = 0; i < 16; i++) {
+        batch b = puzzle((uint64_t)(100000 + i));
+        loss += evaluate(&r, &b, NULL) / (16.0 * (double)b.trained);
     }
     close_rig(&r);
     return loss;
@@ -661,12 +697,12 @@ static void every_block_helps(void)
         { "the dense layer", { "*mlp.down_proj.weight" }, 1 },
         { "routed experts", { "*routed_expert_up_proj.weight" }, 1 },
         { "shared experts", { "*shared_experts.down_proj.weight" }, 1 },
-        { "short convolutions", { "*_conv1d.weight" }, 1 },
+        { "queries of AttnRes (a plain mean)", { "*res_proj.weight" }, 1 },
         { "output gates", { "*self_attn.g_proj.weight" }, 1 },
     };
     int steps = 50;
     double whole = learn(NULL, 0, steps);
-    T_CHECK(whole < 3.3);                                        /* ln 64 = 4.16; ln 32 = 3.47 with the half of the vocabulary known */
+    T_CHECK(whole < 3.0);                                        /* ln 64 = 4.16; ln 32 = 3.47 with the half of the vocabulary known */
     for (int i = 0; i < CDR_COUNT(off); i++) {
         double without = learn(off[i].zero, off[i].n, steps);
         printf("      without %s: %.4f, with all %.4f\n", off[i].what, without, whole);
