@@ -41,7 +41,7 @@ typedef struct {
     cdr_val tokens_T, targets_T, start_T, pos_T;
     cdr_val scale_1;                            /* F32: 1 / trained tokens of the step; TRAIN */
     cdr_val scale_rows_1;                       /* F32: 1 / rows of the step that are not idle; TRAIN */
-    cdr_val micro_1;                            /* I32: index of the micro-batch on this rank; TRAIN */
+    cdr_val micro_1;                            /* I32, 1: counters add; `begin` clears them, as micro-batches may run in any order; TRAIN */
     cdr_val n_live_1;                           /* I32; GENERATE */
     cdr_val dense_1;                            /* I32, RUN: 1 while sparse attention is still dense (indexer warm-up); the host sets it */
     int64_t sequence;                           /* tokens of a packed row; T is a multiple of it */
