@@ -9,10 +9,12 @@
 #include "ops/embedding/embedding.h"
 #include "ops/grad_norm/grad_norm.h"
 #include "ops/grad_push/grad_push.h"
+#include "ops/kda/kda.h"
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
+#include "ops/short_conv/short_conv.h"
 #include "ops/swiglu/swiglu.h"
 #include "run/bench.h"
 
@@ -21,6 +23,8 @@ static const cdr_rmsnorm_attr eps5 = { .eps = 1e-5f };
 static const cdr_rope_attr rope64 = { .heads = 16, .nope = 64, .ext = 64, .theta = 10000.0f };
 static const cdr_attention_attr heads4 = { .heads = 4, .nope = 64, .v = 64, .scale = 0.125f };
 static const cdr_attention_attr mla8 = { .heads = 8, .nope = 128, .ext = 64, .v = 128, .scale = 0.0721687836f };
+static const cdr_kda_attr kda64 = { .heads = 2, .dim = 64, .chunk = 64, .lower_bound = -5, .norm_eps = 1e-5f };
+static const cdr_kda_attr kda128 = { .heads = 4, .dim = 128, .chunk = 64, .lower_bound = -5, .norm_eps = 1e-5f };
 static const cdr_copy_attr to_bf16 = { .dtype = CDR_BF16 };
 static const cdr_loss_attr chunks = { .chunk_tokens = 1024, .chunk_vocab = 4096 };
 static const cdr_grad_push_attr one_level = { .depth = 1 };
@@ -51,12 +55,47 @@ static void rope_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
     one_document(in[2], in[1], t[1].n[0]);
 }
 
+/* Documents of 1024 rows. */
+static void packed_rows(double *start_T, double *pos_T, int64_t T)
+{
+    for (int64_t t = 0; t < T; t++) {
+        start_T[t] = (double)(t / 1024 * 1024);
+        pos_T[t] = (double)t;
+    }
+}
+static void kda_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    packed_rows(in[9], in[10], t[9].n[0]);
+}
+static void kda_bwd_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    packed_rows(in[10], in[11], t[10].n[0]);
+}
+static void conv_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    packed_rows(in[2], in[3], t[2].n[0]);
+}
+static void conv_bwd_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    packed_rows(in[3], in[4], t[3].n[0]);
+}
+
 #define M(dt, r, c) { .dtype = dt, .n_dim = 2, .n = { r, c } }
 #define V(dt, n_) { .dtype = dt, .n_dim = 1, .n = { n_ } }
 #define NORMAL { 'n', 1, 0 }
 #define LINEAR(nm, dt, T, N, K) { .name = nm, .op = &cdr_op_linear, .attr = &same, .n_in = 2, .in = { M(dt, T, K), M(dt, N, K) }, .fill = { NORMAL, NORMAL } }
 #define DX(nm, dt, T, N, K) { .name = nm, .op = &cdr_op_linear_dx, .n_in = 2, .in = { M(dt, T, N), M(dt, N, K) }, .fill = { NORMAL, NORMAL } }
 #define DW(nm, dt, T, N, K) { .name = nm, .op = &cdr_op_linear_dw, .n_in = 2, .in = { M(dt, T, N), M(dt, T, K) }, .fill = { NORMAL, NORMAL } }
+#define KDA_IN(dt, T, H, D) M(dt, T, (H) * (D)), M(dt, T, (H) * (D)), M(dt, T, (H) * (D)), M(dt, T, (H) * (D)), M(dt, T, H), M(dt, T, (H) * (D)), \
+    V(CDR_F32, H), V(CDR_F32, (H) * (D)), V(CDR_F32, D), V(CDR_I32, T), V(CDR_I32, T)
+#define KDA_FILL NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, { 'c', 0, 0 }, { 'c', -4, 0 }, { 'c', 1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }
+#define KDA(nm, at, dt, T, H, D) { .name = nm, .op = &cdr_op_kda, .attr = &(at), .n_in = 11, .in = { KDA_IN(dt, T, H, D) }, .fill = { KDA_FILL }, \
+    .make = kda_rows, .skip_out = 2 }, { .name = nm, .op = &cdr_op_kda_bwd, .attr = &(at), .n_in = 12, .in = { M(dt, T, (H) * (D)), KDA_IN(dt, T, H, D) }, \
+    .fill = { NORMAL, KDA_FILL }, .make = kda_bwd_rows }
 
 const cdr_case cdr__bench_shapes[] = {
     LINEAR("2048x2048x2048 bf16", CDR_BF16, 2048, 2048, 2048),         /* rows x columns x k */
@@ -82,6 +121,15 @@ const cdr_case cdr__bench_shapes[] = {
       .in = { M(CDR_F32, 1024, 256), M(CDR_F32, 1024, 256), M(CDR_F32, 1024, 512), V(CDR_F32, 0), V(CDR_I32, 1024), V(CDR_I32, 1024),
               M(CDR_F32, 1024, 256), M(CDR_F32, 1024, 4) },
       .fill = { NORMAL, NORMAL, NORMAL, { 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, NORMAL, { 'c', 12, 0 } } },
+    KDA("T4096 2 heads of 64 f32", kda64, CDR_F32, 4096, 2, 64),
+    KDA("T1024 4 heads of 128 f32", kda128, CDR_F32, 1024, 4, 128),
+    KDA("T1024 4 heads of 128 bf16", kda128, CDR_BF16, 1024, 4, 128),
+    { .name = "T8192 P2048 W4 bf16", .op = &cdr_op_short_conv, .n_in = 4, .make = conv_rows, .skip_out = 2,
+      .in = { M(CDR_BF16, 8192, 2048), { .dtype = CDR_F32, .n_dim = 3, .n = { 2048, 1, 4 } }, V(CDR_I32, 8192), V(CDR_I32, 8192) },
+      .fill = { NORMAL, { 'u', -0.5, 0.5 }, { 'f', 0, 0 }, { 'f', 0, 0 } } },
+    { .name = "T8192 P2048 W4 bf16", .op = &cdr_op_short_conv_bwd, .n_in = 5, .make = conv_bwd_rows,
+      .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048), { .dtype = CDR_F32, .n_dim = 3, .n = { 2048, 1, 4 } }, V(CDR_I32, 8192), V(CDR_I32, 8192) },
+      .fill = { NORMAL, NORMAL, { 'u', -0.5, 0.5 }, { 'f', 0, 0 }, { 'f', 0, 0 } } },
     { .name = "T8192 D2048 bf16", .op = &cdr_op_rmsnorm, .attr = &eps5, .n_in = 2, .in = { M(CDR_BF16, 8192, 2048), V(CDR_BF16, 2048) }, .fill = { NORMAL, NORMAL } },
     { .name = "T8192 D2048 f32", .op = &cdr_op_rmsnorm, .attr = &eps5, .n_in = 2, .in = { M(CDR_F32, 8192, 2048), V(CDR_F32, 2048) }, .fill = { NORMAL, NORMAL } },
     { .name = "T8192 D2048 bf16", .op = &cdr_op_rmsnorm_bwd, .attr = &eps5, .n_in = 4,
