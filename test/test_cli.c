@@ -345,7 +345,8 @@ static void freezing(void)
 /* Losses of a run's steps, one a line. */
 static const char *losses(const char *run_dir)
 {
-    T_NEAR(run(cdr_pool_printf(pool, "version >/dev/null; grep -h '\"type\":\"step\"' %s/events.jsonl | sed 's/.*\"step\":\\([0-9]*\\),\"loss\":\\([-0-9.e+]*\\),.*/\\1 \\2/'",
+    T_NEAR(run(cdr_pool_printf(pool, "version >/dev/null; grep -h '\"type\":\"step\"' %s/events.jsonl | "
+                               "sed 's/.*\"step\":\\([0-9]*\\),\"loss\":\\([-0-9.e+]*\\),.*/\\1 \\2/'",
                                run_dir)), 0, 0);
     return out;
 }

@@ -180,7 +180,8 @@ static void split_is_separate_calls(void)
             memcpy(m2, m0, sizeof *m2 * (size_t)n);
             bool ran = true;
             for (int64_t b = 0; b < blocks && ran; b++)
-                ran = update(&(problem){ .rows = R, .cols = K, .at = &each, .grad = grad + b * R * K, .w = w2 + b * R * K, .m = m2 + b * R * K, .narrow = b2 + b * R * K }, k, 1);
+                ran = update(&(problem){ .rows = R, .cols = K, .at = &each, .grad = grad + b * R * K, .w = w2 + b * R * K, .m = m2 + b * R * K,
+                                         .narrow = b2 + b * R * K }, k, 1);
             for (int threads = 1; threads <= 3 && ran; threads++) {
                 memcpy(w1, w0, sizeof *w1 * (size_t)n);
                 memcpy(m1, m0, sizeof *m1 * (size_t)n);
@@ -269,8 +270,8 @@ static void first_values_by_distribution(void)
         double mean = 0, dt = 0;
         for (int j = 0; j < N; j++) {
             T_CHECK((double)whole[j] >= want[i].lo && (double)whole[j] <= want[i].hi);
-            mean += (double)whole[j] / N;
-            dt += log(log1p(exp((double)whole[j]))) / N;
+            mean += (double)whole[j] / (double)N;
+            dt += log(log1p(exp((double)whole[j]))) / (double)N;
         }
         if (want[i].init == CDR_INIT_DT_BIAS) T_NEAR(dt, 0.5 * (log(1e-3) + log(1e-1)), 0.03);     /* log softplus(b) is uniform */
         else T_NEAR(mean, want[i].mean, 0.02);

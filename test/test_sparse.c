@@ -622,7 +622,8 @@ static void one_curve_on_one_and_four_ranks(void)
             if (i == 0) one = *rank_result;
             T_CHECK(rank_result->n == one.n && one.n > 65536);
             bool same = memcmp(&one, rank_result, sizeof one) == 0;
-            if (!same) fprintf(stderr, "  replicate %d shard %d, muon %d: losses %.9g against %.9g\n", layout[i][0], layout[i][1], muon, rank_result->loss[2], one.loss[2]);
+            if (!same) fprintf(stderr, "  replicate %d shard %d, muon %d: losses %.9g against %.9g\n", layout[i][0], layout[i][1], muon,
+                               rank_result->loss[2], one.loss[2]);
             T_CHECK(same);
         }
 }

@@ -99,7 +99,8 @@ static cdr_status resolve_sparse(cdr_recipe *r, cdr_err *err)
 {
     if (r->train.dsa_core == CDR_DSA_AUTO) {
         bool dense = r->train.sequence_length < DENSE_BELOW;
-        CDR_TRY(cdr_recipe_derive(r, "train.dsa_core", dense ? "dense" : "gathered", dense ? "sequence_length is below 16,384" : "sequence_length is 16,384 or more", err));
+        const char *why = dense ? "sequence_length is below 16,384" : "sequence_length is 16,384 or more";
+        CDR_TRY(cdr_recipe_derive(r, "train.dsa_core", dense ? "dense" : "gathered", why, err));
     }
     if (r->train.indexer == CDR_TRAIN_INDEXER_AUTO) CDR_TRY(cdr_recipe_derive(r, "train.indexer", "train", "no LoRA", err));
     if (r->train.balance == CDR_BAL_AUX && !given(r, "train.aux_loss_coef")) CDR_TRY(cdr_recipe_derive(r, "train.aux_loss_coef", "0.001", "balance is aux", err));
@@ -118,7 +119,8 @@ static cdr_status check_trainable(const cdr_recipe *r, cdr_err *err)
 {
     const cdr_strings *t = &r->train.trainable;
     if (t->n == 0 || (t->n == 1 && strcmp(t->s[0], "none") == 0))
-        CDR_FAIL_ID(err, CDR_EUSER, "config.nothing-trains", "%s: train.trainable is none, so nothing would train. Name what trains, or take all", at(r, "train.trainable"));
+        CDR_FAIL_ID(err, CDR_EUSER, "config.nothing-trains", "%s: train.trainable is none, so nothing would train. Name what trains, or take all",
+                    at(r, "train.trainable"));
     for (int i = 0; i < t->n && t->n > 1; i++)
         if (strcmp(t->s[i], "all") == 0 || strcmp(t->s[i], "none") == 0)
             CDR_FAIL_ID(err, CDR_EUSER, "config.bad-value", "%s: train.trainable: %s stands alone, without patterns", at(r, "train.trainable"), t->s[i]);

@@ -140,7 +140,8 @@ bool cdr__router_uneven(const cdr_router *r, int *layer, double *ratio, int *dea
 
 /* ---- the map ---- */
 static const struct { double below; const char *utf8, *ascii; } marks[] = {
-    { 0.25, "▁", "." }, { 0.5, "▂", ":" }, { 0.75, "▃", "-" }, { 1.25, "▄", "=" }, { 1.5, "▅", "+" }, { 2, "▆", "*" }, { 3, "▇", "#" }, { INFINITY, "█", "@" },
+    { 0.25, "▁", "." }, { 0.5, "▂", ":" }, { 0.75, "▃", "-" }, { 1.25, "▄", "=" },
+    { 1.5, "▅", "+" }, { 2, "▆", "*" }, { 3, "▇", "#" }, { INFINITY, "█", "@" },
 };
 
 const char *cdr__router_mark(double ratio, bool utf8)

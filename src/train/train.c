@@ -293,8 +293,8 @@ static cdr_status one_step(run *t, cdr_step_record *rec, cdr_err *err)
     double step_s = (double)(cdr_now_ns() - t0) * 1e-9;
     t->step_s = t->step_s > 0 ? 0.9 * t->step_s + 0.1 * step_s : step_s;
     *rec = (cdr_step_record){ .step = t->step + 1, .steps = s->r.train.steps, .step_trained = t->count[COUNT_TRAINED], .loss = loss,
-                              .grad_norm = m[CDR_METRIC_NORM], .lr = learning_rate(&s->r, t->step), .step_s = step_s, .data_s = t->data_s, .skipped = !ok, .router = &t->router,
-                              .extra = &t->extra };
+                              .grad_norm = m[CDR_METRIC_NORM], .lr = learning_rate(&s->r, t->step), .step_s = step_s, .data_s = t->data_s, .skipped = !ok,
+                              .router = &t->router, .extra = &t->extra };
     t->step++;
     cdr__put_dense(s, t->step);           /* what comes between the steps sees what the next step sees */
     t->tokens += s->r.train.global_batch_tokens;

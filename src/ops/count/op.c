@@ -1,7 +1,7 @@
 /* count: total_8 = sum over all ranks of count_8, in int64: exact, so its order does not matter                    (1)
  *        scale_1 = 1 / max(1, total_0),   scale_rows_1 = 1 / max(1, total_4)                                      (2)
- * count_0: trained tokens of this rank in this step; count_4: its rows that are not idle, the scale of losses over rows. The loss and every gradient of a step are scaled by (2), so that a
- * step means the mean over its trained tokens on any number of ranks. The other words are flags (stop, error): more
+ * count_0: trained tokens of this rank in this step; count_4: its rows that are not idle, the scale of losses over rows. The loss
+ * and every gradient of a step are scaled by (2), so that a step means the mean over its trained tokens on any number of ranks. The other words are flags (stop, error): more
  * than zero after (1) means that some rank raised it. The quotient is formed in F64 and rounded once. */
 #include "ops/count/count.h"
 

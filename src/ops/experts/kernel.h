@@ -25,7 +25,7 @@ typedef struct {
 extern const cdr__experts_isa cdr__experts_base, cdr__experts_avx2, cdr__experts_avx512;
 
 enum { TILE = 144 };                     /* rows: a multiple of 12, so of every mr */
-static const int64_t panel_units = 1 << 20;      /* of an expert's matrix packed at a time: 4 MiB, or one panel where that is more */
+enum { PANEL_UNITS = 1 << 20 };          /* of an expert's matrix packed at a time: 4 MiB, or one panel where that is more */
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------ */
 typedef struct {
@@ -58,7 +58,7 @@ static inline void *bump_take(bump *b, size_t bytes)
     b->at = cdr_align_up(b->at + bytes, 64);
     return p;
 }
-static inline float *bump_floats(bump *b, int64_t n) { return bump_take(b, (size_t)n * sizeof(float)); }
+static inline float *bump_floats(bump *b, int64_t n) { return (float *)bump_take(b, (size_t)n * sizeof(float)); }
 panels cdr__experts_panels(const experts *x, int matrix, bool transposed, bump *b);
 
 /* ---- rows --------------------------------------------------------------------------------------------------------- */

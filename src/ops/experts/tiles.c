@@ -23,7 +23,7 @@ panels cdr__experts_panels(const experts *x, int matrix, bool transposed, bump *
     const bool k_is_L = (matrix == 2) != transposed;       /* w1, w3 are [I][L], w2 is [L][I] */
     const int64_t nr = x->isa->gemm->nr;
     panels w = { .matrix = matrix, .transposed = transposed, .k = k_is_L ? x->L : x->I, .n = k_is_L ? x->I : x->L, .expert = -1 };
-    w.cols = CDR_MIN(round_up(w.n, nr), CDR_MAX(panel_units / w.k / nr, 1) * nr);
+    w.cols = CDR_MIN(round_up(w.n, nr), CDR_MAX(PANEL_UNITS / w.k / nr, 1) * nr);
     w.b = bump_take(b, (size_t)(w.cols * w.k) * 4);
     return w;
 }
