@@ -13,7 +13,7 @@ enum { T = 96, MAX_EVENTS = 64 };
 typedef struct {
     const char *path; cdr_pairs sizes;
     int policy, n_micro, balance, replicate, shard; int64_t capacity; bool muon, keep_gate_up, warm, no_generate, no_balance_rule, indexer_frozen;
-    const char *freeze[4]; int n_freeze; uint32_t isa; int compute;
+    const char *freeze[4]; int n_freeze; uint32_t isa; int compute; double aux; bool layer_major;
 } setup;
 
 typedef struct {
@@ -56,6 +56,11 @@ static cdr_compile_opts options(const setup *s, int rank)
     o.balance_rate = 0.01;
     o.indexer_train = !s->indexer_frozen;
     o.indexer_coef = 1;
+    static const cdr_turn major[] = { { 0, 0 }, { 0, 1 }, { 1, 1 }, { 1, 0 } };
+    o.aux_coef = s->aux;
+    o.micro_split = s->layer_major;
+    o.turns = s->layer_major ? major : NULL;
+    o.n_turns = s->layer_major ? CDR_COUNT(major) : 0;
     o.capacity = s->capacity;
     o.keep_gate_up = s->keep_gate_up;
     o.freeze = s->freeze;
@@ -157,8 +162,9 @@ static cdr_status run_step(rig *r, int step, const batch *b, double lr, double *
 {
     int64_t n[8] = { 0 };
     for (int32_t mb = 0; mb < r->o.n_micro; mb++) {
+        int32_t arrival = r->o.n_turns > 0 ? r->o.n_micro - 1 - mb : mb;
         put(r, CDR_PROG_STEP, mb, &b[mb]);
-        cdr_exec_put(r->x, CDR_PROG_STEP, "micro", mb, &mb, sizeof mb);
+        cdr_exec_put(r->x, CDR_PROG_STEP, "micro", mb, &arrival, sizeof arrival);
         n[0] += b[mb].trained;
         n[4] += b[mb].rows;
     }
@@ -267,9 +273,9 @@ static void packed_documents_are_separate_to_the_bit(void)
         evaluate(&r, &alone, one);
         T_CHECK(same_rows(packed, first[d], one, 0, n[d]));
     }
-    /* another second-last document: the last one's rows and its tokens' gradients stay */
+    /* another first document: the last one's rows, and the gradients of symbols that it alone has, stay */
     batch b = a;
-    for (int t = 0; t < 41; t++) b.tokens[t] = 32 + (b.tokens[t] * 3 + 1) % 32;      /* documents 0 and 1: the upper half; document 2: the lower */
+    for (int t = 0; t < 41; t++) b.tokens[t] = 32 + (b.tokens[t] * 3 + 1) % 32;
     int64_t elems;
     evaluate(&r, &b, one);
     T_CHECK(same_rows(packed, 42, one, 42, 47));
@@ -278,6 +284,7 @@ static void packed_documents_are_separate_to_the_bit(void)
     static float d_embed[64 * D];
     CDR_CHECK(elems == 64 * D);
     memcpy(d_embed, g, sizeof d_embed);
+    int own = 0;
     bool upper = a.tokens[42] >= 32;
     must_step(&r, 0, &b, 0.0);
     g = gradient(&r, "language_model.model.embed_tokens.weight", NULL);
@@ -285,7 +292,12 @@ static void packed_documents_are_separate_to_the_bit(void)
         bool in_first = false;
         for (int t = 0; t < 42; t++) in_first = in_first || a.tokens[t] == w || b.tokens[t] == w;
         if (!in_first) T_CHECK(memcmp(d_embed + w * D, g + w * D, sizeof *g * D) == 0);
+        for (int t = 42; t < 89 && !in_first; t++) {
+            own += a.tokens[t] == w;
+            if (a.tokens[t] == w) break;
+        }
     }
+    T_CHECK(own > 0);
     close_rig(&r);
 }
 
@@ -545,6 +557,29 @@ static void a_frozen_head_changes_no_other_gradient(void)
     close_rig(&r);
 }
 
+/* Every micro-batch's further losses are in the step's sums, also where all forwards come first and the last one's backward is next. */
+static void further_losses_count_each_micro_batch_once(void)
+{
+    double sum[2][5] = { { 0 } }, loss[2];
+    for (int major = 0; major < 2; major++) {
+        setup s = small();
+        s.n_micro = 2;
+        s.aux = 0.1;
+        s.layer_major = major;
+        rig r;
+        must_open(&s, &r);
+        batch b[] = { pack(4), pack(5) };
+        loss[major] = must_step(&r, 0, b, 0.0);
+        cdr_exec_get(r.x, CDR_PROG_STEP, "extra", 0, sum[major], sizeof sum[major]);      /* two indexers, three routers */
+        close_rig(&r);
+    }
+    T_NEAR(loss[1], loss[0], 1e-12);
+    for (int i = 0; i < 5; i++) {
+        T_CHECK(sum[0][i] > 0);
+        T_NEAR(sum[1][i], sum[0][i], 1e-12 * sum[0][i]);
+    }
+}
+
 /* ---- ranks ---- */
 static setup rank_setup;
 typedef struct { double loss[3]; int64_t n; float x[1 << 22]; } shared_result;
@@ -725,6 +760,7 @@ int main(int argc, char **argv)
     T_RUN(short_documents_are_dense);
     T_RUN(quantile_balancing_undoes_a_collapse);
     T_RUN(a_frozen_head_changes_no_other_gradient);
+    T_RUN(further_losses_count_each_micro_batch_once);
     T_RUN(every_block_helps);
     return t_end();
 }

@@ -1,7 +1,7 @@
 /* compile.h: a model's forward, for one device, becomes a bundle of programs for one rank. One pass per file, in the
  * order of the table in compile.c:
  *
- *   build ► adapt ► shard ► differentiate ► select ► policy ► schedule ► place ► verify
+ *   build ► adapt ► shard ► differentiate ► update ► policy ► select ► schedule ► place ► verify
  *
  *   cdr_compile_opts o = cdr_compile_defaults();
  *   o.T = 4096; o.n_micro = 4; o.mesh.size[CDR_AXIS_SHARD] = 2; ...

@@ -5,17 +5,15 @@
  * wait can be left away. All streams join at the start of a turn. */
 #include "compile/pass.h"
 
-/* micro_split: the backward, with what belongs to it, becomes a segment of its own. */
+/* micro_split: the backward, with what belongs to it, becomes a segment of its own. The sum of the further losses, which lies among the
+ * forward calls, belongs to it: micro-batches are counted in the order of their backwards. */
 static void split_micro(cdr_graph *g)
 {
-    cdr_list *l = cdr__list(g, CDR_L_MICRO);
-    cdr_list all = *l;
-    int64_t n_fwd = 0;
-    for (int64_t i = 0; i < all.n; i++) if (g->calls[all.calls[i]].phase == CDR_P_FWD) n_fwd = i + 1;
-    *l = (cdr_list){ .name = all.name };
-    for (int64_t i = 0; i < n_fwd; i++) cdr__list_push(g, l, all.calls[i]);
+    cdr_list all = *cdr__list(g, CDR_L_MICRO), part[2] = { { .name = all.name }, { .name = CDR_L_BACKWARD } };
+    for (int64_t i = 0; i < all.n; i++) cdr__list_push(g, &part[g->calls[all.calls[i]].phase != CDR_P_FWD], all.calls[i]);
+    *cdr__list(g, CDR_L_MICRO) = part[0];
     int back = cdr_graph_list(g, CDR_L_BACKWARD);
-    for (int64_t i = n_fwd; i < all.n; i++) cdr__list_push(g, &g->lists[back], all.calls[i]);
+    g->lists[back] = part[1];
 }
 
 static int16_t list_index(cdr_graph *g, const char *name) { return (int16_t)(cdr__list(g, name) - g->lists); }
