@@ -43,17 +43,26 @@ static cdr_status forward(cdr_pass *p, cdr_prog_id q, const char *list)
     return g->failed ? p->err->status : CDR_OK;
 }
 
+static void freeze_one(cdr_pass *p, int32_t i)
+{
+    p->b->params[i].train = CDR_FROZEN;
+    p->b->shared[p->b->params[i].shard].cls = CDR_C_FROZEN;
+}
+
+/* Patterns are names most of the time, and thousands of them where an adapter trains: a name is looked up. */
 static cdr_status freeze(cdr_pass *p)
 {
     for (int k = 0; k < p->o->n_freeze; k++) {
-        int n = 0;
-        for (int32_t i = 0; i < p->b->n_params; i++) {
-            if (fnmatch(p->o->freeze[k], p->b->params[i].name, 0) != 0) continue;
-            p->b->params[i].train = CDR_FROZEN;
-            p->b->shared[p->b->params[i].shard].cls = CDR_C_FROZEN;
+        const char *pattern = p->o->freeze[k];
+        int32_t one = cdr_param_find(p->b, pattern);
+        int n = one >= 0;
+        if (one >= 0) freeze_one(p, one);
+        for (int32_t i = 0; i < p->b->n_params && one < 0; i++) {
+            if (fnmatch(pattern, p->b->params[i].name, 0) != 0) continue;
+            freeze_one(p, i);
             n++;
         }
-        if (n == 0) CDR_FAIL_ID(p->err, CDR_EUSER, "recipe.freeze", "train.freeze: pattern \"%s\" matches no parameter", p->o->freeze[k]);
+        if (n == 0) CDR_FAIL_ID(p->err, CDR_EUSER, "recipe.freeze", "train.freeze: pattern \"%s\" matches no parameter", pattern);
     }
     return CDR_OK;
 }
