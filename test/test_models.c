@@ -177,6 +177,8 @@ static void unknown_things_are_refused(void)
     refused("name: t\n", "", "model.missing-section", "name is missing");
     refused("{type: byte}", "{type: bytes}", "model.bad-value", "tokenizer type");
     refused("hidden: 8,", "hidden: eight,", "model.bad-size", "size hidden");
+    refused("hidden: 8,", "hidden: 8, hiden: 16,", "model.unknown-size", "nothing reads size hiden. Did you mean hidden");
+    refused("under: {", "under: {gluu: x., ", "model.unknown-block", "under.gluu");
 }
 
 static void rows_and_parts_must_meet(void)

@@ -141,6 +141,7 @@ static void message_unknown_key(void)
     refused(BASE "optimiser: {beta1: 0.9}\n", "config.unknown-key", "tiny.yaml:3:1: unknown key optimiser. Did you mean optimizer?");
     refused(BASE "sequence_length: 64\n", "config.unknown-key", "Did you mean train.sequence_length?");
     refused(BASE "data2: 1\n", "config.unknown-key", "unknown key data2");
+    refused("extends: kimi_k3\nname: mine\n", "config.unknown-key", "unknown key extends. This looks like a model description; a recipe names one in model.path");
     static const char *const set[] = { "train.stepps=5" };
     T_CHECK(parse_with(BASE, set, 1) == CDR_EUSER);
     T_HAS(err.text, "--set train.stepps: unknown key train.stepps. Did you mean train.steps");

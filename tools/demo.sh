@@ -48,5 +48,5 @@ echo "sample:"
 echo
 echo "Next:  $cadre eval $out --data README.md            how well does it know other text?"
 echo "       $cadre plan $recipe --print memory          where every byte of the run lies, and why"
-echo "       $cadre launch -n 2 train $recipe --out runs/two      the same losses, to the bit, on two ranks"
+echo "       $cadre launch -n 2 train $recipe --steps $steps --out runs/two      the same losses, to the bit, on two ranks"
 awk -v b="$bits" 'BEGIN { exit !(b < 2.6) }' || { echo "error: $bits bits per byte; below 2.6 is expected" >&2; exit 1; }

@@ -219,5 +219,5 @@ void cli_overview(cdr_text *t)
         cdr_text_printf(t, "  %-26s %s\n", left, cli_commands[i]->what);
     }
     cdr_text_printf(t, "\n  later: chat inspect onboard toy export verify-adapter merge board mcp report\n\n"
-                       "Start:  cadre train tiny-dense        cadre COMMAND --help\n");
+                       "Start:  cadre train tiny-k31        cadre COMMAND --help\n");
 }

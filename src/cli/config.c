@@ -29,5 +29,5 @@ const cli_command cli_config = {
     .name = "config", .args = "VERB [ARG]", .min_args = 1, .max_args = 2, .keys = true, .options = options, .run = run,
     .what = "recipes explained: show RECIPE, schema [KEY], migrate FILE, list",
     .more = "show: every value with its origin. schema: JSON Schema of the recipe; with KEY, that key explained. list: built-in names.",
-    .example = "cadre config show tiny-dense --changed",
+    .example = "cadre config show tiny-k31 --changed",
 };

@@ -20,5 +20,5 @@ const cli_command cli_eval = {
     .name = "eval", .args = "MODEL", .min_args = 1, .max_args = 1, .keys = true, .options = options, .run = run,
     .what = "loss, perplexity and bits per byte",
     .more = "MODEL: a run directory (its newest complete checkpoint), or one checkpoint of it.",
-    .example = "cadre eval runs/tiny-dense --tokens 65536",
+    .example = "cadre eval runs/tiny-k31 --tokens 65536",
 };

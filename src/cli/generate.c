@@ -43,5 +43,5 @@ const cli_command cli_generate = {
     .name = "generate", .args = "MODEL", .min_args = 1, .max_args = 1, .keys = true, .options = options, .run = run,
     .what = "continues prompts with a trained model",
     .more = "MODEL: a run directory (its newest complete checkpoint), or one checkpoint of it.",
-    .example = "cadre generate runs/tiny-dense --prompt \"hacker: n. \" --max-new-tokens 40",
+    .example = "cadre generate runs/tiny-k31 --prompt \"hacker: n. \" --max-new-tokens 40",
 };

@@ -36,5 +36,5 @@ const cli_command cli_launch = {
     .name = "launch", .args = "-n N COMMAND...", .rest = true, .streams = true, .options = options, .run = run,
     .what = "ranks on one machine, over shared memory",
     .more = "COMMAND: train, eval, generate or plan with its arguments, or another program.",
-    .example = "cadre launch -n 2 train tiny-dense --steps 20 --out runs/two",
+    .example = "cadre launch -n 2 train tiny-k31 --steps 20 --out runs/two",
 };

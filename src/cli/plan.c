@@ -42,5 +42,5 @@ static cdr_status run(const cli_args *a, cdr_result *r, cdr_err *err)
 const cli_command cli_plan = {
     .name = "plan", .args = "RECIPE", .min_args = 1, .max_args = 1, .keys = true, .options = options, .run = run,
     .what = "the real compile of every rank, without a device: bytes, traffic, time",
-    .example = "cadre plan tiny-dense --devices 2 --print memory",
+    .example = "cadre plan tiny-k31 --devices 2 --print memory",
 };

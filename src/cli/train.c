@@ -22,5 +22,5 @@ const cli_command cli_train = {
     .name = "train", .args = "RECIPE", .min_args = 1, .max_args = 1, .keys = true, .streams = true, .options = options, .run = run,
     .what = "trains what the recipe says; started again, it resumes",
     .more = "RECIPE: a .yaml file, or the bare name of a built-in recipe (cadre config list).",
-    .example = "cadre train tiny-dense --steps 20 --out runs/try",
+    .example = "cadre train tiny-k31 --steps 20 --out runs/try",
 };

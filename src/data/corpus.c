@@ -124,7 +124,9 @@ static cdr_status add_directory(cdr_pool *pool, const cdr_data_source *s, cdr__c
 static cdr_status add_source(cdr_pool *pool, const cdr_data_source *s, cdr__corpus *c, cdr__docs *to, cdr_err *err)
 {
     int64_t before = to->n;
-    if (!cdr_exists(s->path)) CDR_FAIL_ID(err, CDR_EDATA, "data.missing", "%s: not there. Mend the path in data.train or data.eval", s->path);
+    if (!cdr_exists(s->path)) CDR_FAIL_ID(err, CDR_EDATA, "data.missing", "%s: not there. %s", s->path,
+                                           strcmp(s->path, "data/jargon.txt") == 0 ? "`make demo` makes this file, the text of the built-in recipes"
+                                                                                   : "Mend the path in data.train, data.eval or --data");
     CDR_TRY(cdr_is_dir(s->path) ? add_directory(pool, s, c, to, err) : add_document(pool, s, cdr_pool_strdup(pool, s->path), c, to, err));
     if (to->n == before) CDR_FAIL_ID(err, CDR_EDATA, "data.empty", "%s: holds no text", s->path);
     return CDR_OK;

@@ -164,7 +164,7 @@ static cdr_status add_sizes(cdr__desc *d, const cdr_yaml *map, cdr_err *err)
                 stack[n++].prefix = name;
                 continue;
             }
-            cdr__size z = { .name = name };
+            cdr__size z = { .name = name, .node = e };
             if (e->kind == CDR_YAML_SCALAR && strcmp(e->text, "none") == 0) continue;
             if (!size_value(d, e, &z))
                 CDR_FAIL_ID(err, CDR_EUSER, "model.bad-size", "%s: size %s is a number of at least 0 or a list of integers", cdr__desc_at(d, e), name);
@@ -188,7 +188,7 @@ static cdr_status override_sizes(cdr__desc *d, const cdr_pairs *p, cdr_err *err)
         cdr_yaml *node, scalar = { .kind = CDR_YAML_SCALAR, .text = p->p[i].text };
         node = &scalar;
         if (p->p[i].text[0] == '[') CDR_TRY(cdr_yaml_parse(d->pool, p->p[i].text, strlen(p->p[i].text), "model.sizes", &node, err));
-        cdr__size fresh = { .name = z->name };
+        cdr__size fresh = { .name = z->name, .node = z->node };
         if (!size_value(d, node, &fresh) || fresh.list != z->list)
             CDR_FAIL_ID(err, CDR_EUSER, "model.bad-size", "model.sizes: %s is \"%s\", expected %s", z->name, p->p[i].text,
                         z->list ? "a list of integers" : "a number of at least 0");
@@ -201,13 +201,32 @@ const cdr__size *cdr__size_find(const cdr__desc *d, const cdr__block *b, const c
 {
     const char *block = b ? b->type->type : "";
     size_t nb = strlen(block);
-    const cdr__size *plain = NULL;
+    cdr__size *found = NULL;
     for (int64_t i = 0; i < d->n_sizes; i++) {
         const char *s = d->size[i].name;
-        if (nb && strncmp(s, block, nb) == 0 && s[nb] == '.' && strcmp(s + nb + 1, name) == 0) return &d->size[i];
-        if (strcmp(s, name) == 0) plain = &d->size[i];
+        bool own = nb && strncmp(s, block, nb) == 0 && s[nb] == '.' && strcmp(s + nb + 1, name) == 0;
+        if (own || strcmp(s, name) == 0) found = &d->size[i];
+        if (own) break;
     }
-    return plain;
+    if (found) found->read = true;
+    return found;
+}
+
+/* A size that the file itself gives, that nothing read and whose name is close to one that was read: a typing error. Sizes of
+ * blocks without a layer stay unread, and so do those that only a config.json fills. */
+cdr_status cdr__sizes_read(const cdr__desc *d, cdr_err *err)
+{
+    const cdr_yaml *config = cdr_yaml_get(d->root, "config");
+    const char **names = cdr_pool_alloc(d->pool, sizeof *names * (size_t)(d->n_sizes + 1));
+    int n = 0;
+    for (int64_t i = 0; i < d->n_sizes; i++) if (d->size[i].read) names[n++] = d->size[i].name;
+    for (int64_t i = 0; i < d->n_sizes; i++) {
+        const cdr__size *z = &d->size[i];
+        if (z->read || !z->node || z->node->line >> FILE_SHIFT || (config && member(config, z->name) >= 0)) continue;
+        const char *near = cdr_nearest(d->pool, z->name, names, n);
+        if (*near) CDR_FAIL_ID(err, CDR_EUSER, "model.unknown-size", "%s: nothing reads size %s.%s", cdr__desc_at(d, z->node), z->name, near);
+    }
+    return CDR_OK;
 }
 
 /* ---- sections ----------------------------------------------------------------------------------------------------------------- */

@@ -211,7 +211,8 @@ static cdr_status mark_rule(const cdr_model *m, const cdr_yaml *rule, bool *in, 
         int64_t step, first;
         CDR_TRY(cdr__expr(d, NULL, cdr_pool_strndup(d->pool, text + 6, (size_t)(from - text - 6)), at, &step, err));
         CDR_TRY(cdr__expr(d, NULL, from + 6, at, &first, err));
-        if (step < 1 || first < 0) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-layer", "%s: every %lld from %lld", at, (long long)step, (long long)first);
+        if (step < 1 || first < 0) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-layer", "%s: every %lld from %lld; the step is at least 1, the first layer at least 0", at,
+                                               (long long)step, (long long)first);
         for (int64_t i = first; i < m->n_all; i += step) in[i] = true;
         return CDR_OK;
     }
@@ -330,7 +331,8 @@ static cdr_status read_texts(cdr_model *m, cdr_err *err)
     m->info.chat = format ? format : "none";
     bool known = false;
     for (int i = 0; i < CDR_COUNT(kinds); i++) known = known || strcmp(kinds[i], m->info.tokenizer) == 0;
-    if (!known) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: tokenizer type is byte, tiktoken or hf_bpe", cdr__desc_at(d, tok));
+    if (!known) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: tokenizer type is byte, tiktoken or hf_bpe",
+                            cdr__desc_at(d, cdr_yaml_get(tok, "type")));
     return CDR_OK;
 }
 
@@ -347,6 +349,8 @@ cdr_status cdr_model_parse(const cdr_model_spec *s, const char *text, size_t byt
     CDR_TRY(open_blocks(m, err));
     CDR_TRY(make_layers(m, s->layers, err));
     CDR_TRY(cdr__model_tensors(m, err));
+    bool whole = m->info.n_layers == m->n_all && s->indexer != CDR_INDEXER_OFF;      /* else some sizes are rightly unread */
+    if (whole) CDR_TRY(cdr__sizes_read(&m->d, err));
     *out = m;
     return CDR_OK;
 }

@@ -76,7 +76,8 @@ enum { CDR__MAX_NEEDS = 24, CDR__MAX_LOCALS = 24, CDR__MAX_FILES = 4 };
 
 typedef struct {                      /* a size: an integer, a real number, or a list of integers */
     const char *name;
-    bool real, list;
+    bool real, list, read;            /* read: something asked for it */
+    const cdr_yaml *node;             /* where it is given; NULL: a default of config */
     int64_t i; double d;
     const int64_t *items; int n;
 } cdr__size;
@@ -130,6 +131,7 @@ cdr_status cdr__desc_read(const cdr_model_spec *s, const char *text, size_t byte
 const char *cdr__desc_at(const cdr__desc *d, const cdr_yaml *node);            /* "tiny.yaml:7:13" */
 /* Own block first: size TYPE.NAME, then NAME. b NULL: no block. */
 const cdr__size *cdr__size_find(const cdr__desc *d, const cdr__block *b, const char *name);
+cdr_status cdr__sizes_read(const cdr__desc *d, cdr_err *err);       /* once all are read: refuses names that only look like sizes */
 /* An integer expression over the block's attributes and sizes: integers, names, + - * //, parentheses, round_up(n, m). at: for messages. */
 cdr_status cdr__expr(const cdr__desc *d, const cdr__block *b, const char *text, const char *at, int64_t *x, cdr_err *err);
 /* An attribute of a block: its own, else the size TYPE.NAME; absent without `otherwise`: an error. */

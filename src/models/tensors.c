@@ -280,6 +280,21 @@ static cdr_status bind(cdr_model *m, const cdr__block *b, int layer, int16_t uni
     return CDR_OK;
 }
 
+/* What stands before names is given for layers and for types of blocks. */
+static cdr_status check_under(const cdr_model *m, cdr_err *err)
+{
+    const cdr__desc *d = &m->d;
+    const cdr_yaml *map = cdr_yaml_get(d->root, "under");
+    for (int s = 0; s < map->n; s++) {
+        const cdr_yaml *e = &map->items[s];
+        bool known = false;
+        for (int i = 0; cdr__block_types[i]; i++) known = known || (cdr__block_types[i] != &cdr__block_model && strcmp(cdr__block_types[i]->type, e->key) == 0);
+        if (!known || e->kind != CDR_YAML_SCALAR)
+            CDR_FAIL_ID(err, CDR_EUSER, "model.unknown-block", "%s: under.%s: a text for layer, mla, glu, kda or moe", cdr__desc_at(d, e), e->key);
+    }
+    return CDR_OK;
+}
+
 /* Every row names a part that its type can have. */
 static cdr_status check_rows(const cdr_model *m, cdr_err *err)
 {
@@ -403,6 +418,7 @@ cdr_status cdr__model_tensors(cdr_model *m, cdr_err *err)
 {
     cdr_pool *pool = m->d.pool;
     const char *tail[CDR__MAX_NEEDS] = { NULL };
+    CDR_TRY(check_under(m, err));
     CDR_TRY(check_rows(m, err));
     m->self_name = cdr_pool_alloc(pool, sizeof tail);
     CDR_TRY(bind(m, &m->self, -1, 0, m->self_name, err));

@@ -101,6 +101,8 @@ static cdr_status unknown_key(const loader *l, const char *where, const char *se
         }
         if (n > 0) near = cdr_pool_printf(pool, " Did you mean %s%s%s?", cand[0], n > 1 ? " or " : "", n > 1 ? cand[1] : "");
     }
+    bool of_model = strcmp(name, "description") == 0 || strcmp(name, "extends") == 0 || strcmp(name, "sizes") == 0 || strcmp(name, "blocks") == 0;
+    if (!*section && of_model) near = " This looks like a model description; a recipe names one in model.path";
     CDR_FAIL_ID(l->err, CDR_EUSER, "config.unknown-key", "%s: unknown key %s.%s", where, full, near);
 }
 

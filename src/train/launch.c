@@ -123,7 +123,7 @@ static void run_rank(const cdr_launch_args *a)
 static cdr_status launch(const cdr_launch_args *a, bool json, cdr_err *err)
 {
     int rank, code = 0;
-    if (a->argc < 1) CDR_FAIL_ID(err, CDR_EUSAGE, "launch.command", "launch: no command. Example: cadre launch -n 2 train tiny-dense");
+    if (a->argc < 1) CDR_FAIL_ID(err, CDR_EUSAGE, "launch.command", "launch: no command. Example: cadre launch -n 2 train tiny-k31");
     const char *name = a->argv[0];
     if (is_own(name) && !run_command)
         CDR_FAIL_ID(err, CDR_EUSER, "launch.command", "launch: %s runs only from the cadre program; call cdr_shm_launch and cdr_%s instead", name, name);
