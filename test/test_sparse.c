@@ -580,6 +580,34 @@ static void further_losses_count_each_micro_batch_once(void)
     }
 }
 
+/* Experts that shards do not divide: refused by name while they are trained, cut unevenly where they are frozen. */
+static void shards_divide_the_experts(void)
+{
+    static cdr_pair six[CDR_COUNT(small_sizes)];
+    memcpy(six, small_sizes, sizeof six);
+    for (int i = 0; i < CDR_COUNT(six); i++) {
+        if (strcmp(six[i].name, "moe.experts") == 0) six[i].text = "6";
+        if (strcmp(six[i].name, "moe.latent") == 0) six[i].text = "96";
+        if (strcmp(six[i].name, "moe.width") == 0) six[i].text = "128";
+    }
+    for (int shard = 2; shard <= 4; shard *= 2)
+        for (int frozen = 0; frozen < 2; frozen++) {
+            setup s = small();
+            s.sizes.p = six;
+            s.shard = shard;
+            if (frozen) s.freeze[s.n_freeze++] = "*experts.*";
+            cdr_err err = { CDR_OK, "", "" };
+            rig r = { .pool = cdr_pool_new(), .o = options(&s, 0) };
+            cdr_model_spec spec = { .path = s.path, .sizes = &s.sizes };
+            CDR_CHECK(cdr_model_load(&spec, r.pool, &r.model, &err) == CDR_OK);
+            cdr_builder builder = cdr_model_builder(r.model);
+            bool fits = shard == 2 || frozen;
+            T_CHECK(cdr_compile(&r.o, &builder, r.pool, &r.b, &err) == (fits ? CDR_OK : CDR_EUSER));
+            if (!fits) T_HAS(err.text, "4 shards do not divide the 6 matrices of language_model.model.layers.1.block_sparse_moe.experts.");
+            cdr_pool_free(r.pool);
+        }
+}
+
 /* ---- ranks ---- */
 static setup rank_setup;
 typedef struct { double loss[3]; int64_t n; float x[1 << 22]; } shared_result;
@@ -761,6 +789,7 @@ int main(int argc, char **argv)
     T_RUN(quantile_balancing_undoes_a_collapse);
     T_RUN(a_frozen_head_changes_no_other_gradient);
     T_RUN(further_losses_count_each_micro_batch_once);
+    T_RUN(shards_divide_the_experts);
     T_RUN(every_block_helps);
     return t_end();
 }

@@ -8,17 +8,23 @@
 
 enum { MAX_UNITS = 4096 };
 
-static void split_params(cdr_pass *p)
+/* Matrices of a trained stack stay whole: the norm's parts, which no number of shards may change, are cut within them (ops/grad_norm). */
+static cdr_status split_params(cdr_pass *p)
 {
     cdr_bundle *b = p->b;
     for (int32_t i = 0; i < b->n_params; i++) {
         cdr_param *q = &b->params[i];
         if (!cdr__param_big(q)) continue;
+        bool stack = q->global.n_dim == 3 && q->global.n[1] > 1, trained = q->train == CDR_FULL && !p->o->infer_only;
+        if (stack && trained && q->global.n[0] % p->n_shard != 0)
+            CDR_FAIL_ID(p->err, CDR_EUSER, "parallel.indivisible", "parallel.shard: %d shards do not divide the %lld matrices of %s. Use fewer shards, and more "
+                        "parallel.replicate", p->n_shard, (long long)q->global.n[0], q->name);
         q->split[0] = CDR_AXIS_SHARD;
         cdr_val part[] = { q->shard, q->master, q->m, q->v };
         for (int k = 0; k < CDR_COUNT(part); k++)
             if (part[k] != CDR_NONE) b->shared[part[k]].t.n[0] = cdr_ceil_div(q->global.n[0], p->n_shard);
     }
+    return CDR_OK;
 }
 
 typedef struct { int16_t unit; int64_t first; } unit_use;      /* first: position in the list of the unit's first use */
@@ -105,7 +111,7 @@ static cdr_status shard_list(cdr_pass *p, cdr_graph *g)
 cdr_status cdr__shard(cdr_pass *p)
 {
     if (p->n_shard == 1) return CDR_OK;
-    split_params(p);
+    CDR_TRY(split_params(p));
     for (int q = 0; q < CDR_N_PROGS; q++) {
         cdr_graph *g = p->g[q];
         if (!g || !cdr__list(g, CDR_L_MICRO)) continue;
