@@ -81,10 +81,12 @@ static cdr_status declare(cdr_pass *p, cdr_graph *g)
     return CDR_OK;
 }
 
-/* Counters of the routers are zero at the beginning of a step. */
+/* Counters of the routers are zero at the beginning of a step, and what tells their operators to add is one. */
 static cdr_status clear_counters(cdr_pass *p, cdr_graph *g, const cdr_io *io)
 {
+    if (io->n_routers == 0) return g->failed ? p->err->status : CDR_OK;
     cdr__list_set_current(g, CDR_L_BEGIN);
+    cdr_fill_value(g, io->micro_1, 1);
     for (int64_t i = 0; i < io->n_routers; i++) {
         cdr_graph_enter(g, -1, "layers.%d.moe", io->routers[i].layer);
         cdr_fill_value(g, io->routers[i].load_E, 0);
@@ -108,7 +110,6 @@ static cdr_status build_step(cdr_pass *p, cdr_graph *g)
     cdr_io *io = &p->io[CDR_PROG_STEP];
     p->total_8 = p->count_8;
     io->micro_1 = cdr_graph_value(g, cdr_type_1d(CDR_I32, 1), CDR_STEP, CDR_C_INPUT, "one");
-    cdr_fill_value(g, io->micro_1, 1);
     CDR_TRY(cdr_count(g, p->o->mesh.world, p->count_8, &p->total_8, &io->scale_1, &io->scale_rows_1));
     g->scope = CDR_TURN;
     CDR_TRY(forward(p, CDR_PROG_STEP, CDR_L_MICRO));

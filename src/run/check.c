@@ -590,7 +590,8 @@ static void report_op(const checker *k, const cdr_op *op, int64_t ns, cdr_text *
     if (k->n_lines > MAX_FAULT_LINES) cdr_text_printf(r, "          and %d more\n", k->n_lines - MAX_FAULT_LINES);
 }
 
-/* All cases of op in tables (ends with NULL). An operator that cannot be checked is a fault, not a silence. */
+/* All cases of op in tables (ends with NULL). An operator that cannot be checked is a fault, not a silence;
+ * one without a kernel for the device at hand is named. */
 static void check_operator(const cdr_op *op, const cdr_case *const *tables, checker k, cdr_check_sum *sum, cdr_text *r)
 {
     int64_t t0 = cdr_now_ns();
@@ -598,6 +599,11 @@ static void check_operator(const cdr_op *op, const cdr_case *const *tables, chec
         sum->n_skipped++;
         cdr_text_printf(r, "%-9s not run here: %s\n", op->name,
                         op->flags & CDR_OP_VIEW ? "a view, has no kernel" : "a collective, checked over ranks by the tests of comm");
+        return;
+    }
+    if (k.on && !cdr_op_kernels(op, k.on->device)->name) {
+        sum->n_skipped++;
+        cdr_text_printf(r, "%-9s not run here: has no kernel for this device\n", op->name);
         return;
     }
     k.case_name = op->name;
