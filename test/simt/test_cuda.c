@@ -26,12 +26,23 @@ static cdr_status run(const cdr_check_target *t, const cdr_kernel *k, const cdr_
     return f ? f(a) : CDR_EBUG;
 }
 
+/* Operators of sparse models, for which no kernel is written yet: a plan for a GPU refuses them by name. */
+static const char *const cpu_only[] = {
+    "attn_res", "attn_res_bwd", "aux_loss", "aux_loss_bwd", "balance_hist", "balance_load", "balance_quantile", "balance_sign", "dispatch",
+    "experts", "experts_bwd", "fill", "gate", "gate_bwd", "indexer", "indexer_loss", "indexer_loss_bwd", "kda", "kda_bwd", "layernorm",
+    "layernorm_bwd", "loss_frozen", "muon", "router", "router_bwd", "scale", "short_conv", "short_conv_bwd", "situ", "situ_bwd",
+};
+
 static void every_operator_has_rows_and_launchers(void)
 {
+    int n_cpu_only = 0;
     for (int i = 0; cdr_ops[i]; i++) {
         const cdr_kernel *k = cdr_op_kernels(cdr_ops[i], CDR_DEV_CUDA);
-        if (!(cdr_ops[i]->flags & CDR_OP_VIEW) && !k->name) {
-            fprintf(stderr, "  %s has no CUDA kernel\n", cdr_ops[i]->name);
+        bool listed = false;
+        for (size_t j = 0; j < sizeof cpu_only / sizeof *cpu_only; j++) listed = listed || strcmp(cpu_only[j], cdr_ops[i]->name) == 0;
+        n_cpu_only += listed;
+        if (!(cdr_ops[i]->flags & CDR_OP_VIEW) && !k->name == !listed) {
+            fprintf(stderr, "  %s has %s\n", cdr_ops[i]->name, listed ? "a CUDA kernel, though the list says that it has none" : "no CUDA kernel");
             T_CHECK(false);
         }
         for (; k->name; k++) {
@@ -40,6 +51,7 @@ static void every_operator_has_rows_and_launchers(void)
             T_CHECK(k->device == CDR_DEV_CUDA && k->bits != NULL);
         }
     }
+    T_CHECK(n_cpu_only == (int)(sizeof cpu_only / sizeof *cpu_only));
 }
 
 static void tables_of_cases(void)
@@ -119,13 +131,13 @@ static void collectives_of_one_rank_copy(void)
         T_HAS(cdr_op_kernels(ops[i], CDR_DEV_CUDA)->reject(&attr, 2, 2, t), "nccl");
         attr.size = 1;
     }
-    int64_t count[4] = { 40, 1, 0, 0 }, total[4] = { 0 };
-    float scale = 0;
+    int64_t count[CDR_COUNT_WORDS] = { 40, 1, 0, 0, 64 }, total[CDR_COUNT_WORDS] = { 0 };
+    float scale = 0, scale_rows = 0;
     cdr_count_attr ca = { .size = 1 };
-    cdr_type u[] = { cdr_type_1d(CDR_I64, 4), cdr_type_1d(CDR_I64, 4), cdr_type_1d(CDR_F32, 1) };
-    void *p[] = { count, total, &scale };
-    T_CHECK(call(&cdr_op_count, &ca, 1, 2, u, p, NULL) == CDR_OK);
-    T_CHECK(memcmp(count, total, sizeof count) == 0 && scale == (float)(1.0 / 40));
+    cdr_type words = cdr_type_1d(CDR_I64, CDR_COUNT_WORDS), one = cdr_type_1d(CDR_F32, 1), u[] = { words, words, one, one };
+    void *p[] = { count, total, &scale, &scale_rows };
+    T_CHECK(call(&cdr_op_count, &ca, 1, 3, u, p, NULL) == CDR_OK);
+    T_CHECK(memcmp(count, total, sizeof count) == 0 && scale == (float)(1.0 / 40) && scale_rows == (float)(1.0 / 64));
 }
 
 int main(int argc, char **argv)

@@ -1,8 +1,9 @@
 /* count: total_8 = sum over all ranks of count_8, in int64: exact, so its order does not matter                    (1)
  *        scale_1 = 1 / max(1, total_0),   scale_rows_1 = 1 / max(1, total_4)                                      (2)
  * count_0: trained tokens of this rank in this step; count_4: its rows that are not idle, the scale of losses over rows. The loss
- * and every gradient of a step are scaled by (2), so that a step means the mean over its trained tokens on any number of ranks. The other words are flags (stop, error): more
- * than zero after (1) means that some rank raised it. The quotient is formed in F64 and rounded once. */
+ * and every gradient of a step are scaled by (2), so that a step means the mean over its trained tokens on any number of ranks.
+ * Other words are flags (stop, error): more than zero after (1) means that some rank raised it. The quotient is formed in F64 and
+ * rounded once. */
 #include "ops/count/count.h"
 
 cdr_status cdr_count(cdr_graph *g, int size, cdr_val count_8, cdr_val *total_8, cdr_val *scale_1, cdr_val *scale_rows_1)
