@@ -316,6 +316,8 @@ static void freezing(void)
         T_NEAR(run(cdr_pool_printf(pool, "plan tiny-test --set %s", one[i].set)), 0, 0);
         T_HAS(out, one[i].trained);
     }
+    T_NEAR(run("plan tiny-k31 --set 'train.trainable=[embed]'"), 0, 0);
+    T_HAS(out, ", 65,536 trained");                              /* not the padding of frozen ones as well */
     T_NEAR(run("plan tiny-test --set 'train.freeze=[embed]'"), 0, 0);
     T_HAS(out, "| frozen 0.26 |");
     T_NEAR(run("plan tiny-test --set 'train.freeze=[o_prj]'"), 1, 0);

@@ -70,3 +70,9 @@ const char *cdr_model_param(const cdr_model *m, int64_t i_param)
     CDR_CHECK(i_param >= 0 && i_param < m->n_tensors);
     return m->tensor[i_param].name;
 }
+
+int64_t cdr_model_param_stored(const cdr_model *m, int64_t i_param)
+{
+    CDR_CHECK(i_param >= 0 && i_param < m->n_tensors);
+    return m->tensor[i_param].stored;
+}

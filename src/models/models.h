@@ -66,6 +66,7 @@ double cdr_model_token_flop(const cdr_model *m);
  * kda_gates, dense_mlp, shared_experts, latent, router, experts, indexer, embed, head, norms, all_linear. */
 int64_t cdr_model_params(const cdr_model *m);
 const char *cdr_model_param(const cdr_model *m, int64_t i_param);
+int64_t cdr_model_param_stored(const cdr_model *m, int64_t i_param);      /* elements in a checkpoint, padding too: what counts of parameters add up */
 bool cdr_model_in_group(const cdr_model *m, int64_t i_param, const char *group);
 const char *const *cdr_model_groups(int *n);
 

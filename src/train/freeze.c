@@ -133,7 +133,7 @@ int64_t cdr__trained_params(const cdr_session *s)
 {
     int64_t n = s->info->n_params;
     for (int32_t i = 0; i < s->bundle.n_params; i++)
-        if (s->bundle.params[i].train == CDR_FROZEN) n -= cdr_type_elems(&s->bundle.params[i].global);
+        if (s->bundle.params[i].train == CDR_FROZEN) n -= cdr_model_param_stored(s->model, i);
     return n;
 }
 
