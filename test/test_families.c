@@ -596,6 +596,29 @@ static void tiny_models_compile(void)
         }
 }
 
+/* Kernels of sparse models exist for CPUs: another device is refused with the operator's name, a dense model is not. */
+static void no_kernel_for_the_device_is_said(void)
+{
+    static const struct { const char *path; cdr_status st; } model[] = { { "tiny-k31", CDR_EUSER }, { "tiny-dense", CDR_OK } };
+    for (int i = 0; i < 2; i++) {
+        load(model[i].path);
+        cdr_builder b = cdr_model_builder(m);
+        cdr_compile_opts o = cdr_compile_defaults();
+        o.T = o.sequence = 64;
+        o.n_micro = 2;
+        o.loss_chunk_tokens = 32;
+        o.loss_chunk_vocab = 256;
+        o.compute = o.params = CDR_BF16;
+        o.device = CDR_DEV_CUDA;
+        o.isa = CDR_ISA_SM80 | CDR_ISA_SM90;
+        cdr_bundle whole;
+        err = (cdr_err){ 0 };
+        T_CHECK(cdr_compile(&o, &b, pool, &whole, &err) == model[i].st);
+        if (model[i].st != CDR_OK) T_STR(err.id, "compile.no-kernel");
+        if (model[i].st != CDR_OK) T_HAS(err.text, "no kernel of ");
+    }
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
@@ -618,6 +641,7 @@ int main(int argc, char **argv)
     T_RUN(wrong_blocks_are_refused);
     T_RUN(a_new_family_is_a_description);
     T_RUN(tiny_models_compile);
+    T_RUN(no_kernel_for_the_device_is_said);
     cdr_pool_free(pool);
     return t_end();
 }

@@ -40,8 +40,13 @@ static cdr_status choose(cdr_pass *p, cdr_graph *g, cdr_call *c)
         }
         return CDR_OK;
     }
-    cdr_status st = cdr_graph_fail(g, CDR_EUSER, "%s: no kernel of %s for this device (%s)", g->strings + c->origin, op->name,
-                                   why.n ? why.s : "its table is empty");
+    const char *origin = g->strings + c->origin;
+    if (why.n == 0 && !g->failed) {
+        g->failed = true;
+        return cdr_fail(g->err, CDR_EUSER, "compile.no-kernel", "%s%sthis version has no kernel of %s for this device; the operators of sparse models run on CPUs. Take "
+                        "machine.device=cpu", strcmp(origin, op->name) ? origin : "", strcmp(origin, op->name) ? ": " : "", op->name);
+    }
+    cdr_status st = cdr_graph_fail(g, CDR_EUSER, "%s: no kernel of %s for this device (%s)", origin, op->name, why.s);
     cdr_text_free(&why);
     return st;
 }

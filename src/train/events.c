@@ -159,8 +159,10 @@ void cdr__events_resume(cdr_events *e, const cdr_restored *r, const cdr_recipe_d
 {
     if (!e->log) return;
     if (e->out) {
+        bool free_keys = false;                  /* a schedule, a number of steps: they take effect with the next step */
+        for (int i = 0; i < d->n; i++) free_keys = free_keys || cdr_recipe_schema(NULL)[d->c[i].row].resume == 'C';
         fprintf(e->out, "resume    from %s, written by %d rank%s%s", r->path, r->from_ranks, r->from_ranks == 1 ? "" : "s",
-                d->n == 0 ? "" : d->bit_equal ? "; changed, same bits:" : "; changed, not bit-equal from here on:");
+                d->n == 0 ? "" : !d->bit_equal ? "; changed, not bit-equal from here on:" : free_keys ? "; changed from the next step on:" : "; changed, same bits:");
         for (int i = 0; i < d->n; i++)
             fprintf(e->out, " %s %s -> %s", cdr_recipe_schema(NULL)[d->c[i].row].key, d->c[i].old_value, d->c[i].new_value);
         fprintf(e->out, "\n");

@@ -177,7 +177,8 @@ void cdr__router_map(const cdr_router *r, bool utf8, cdr_text *out)
     if (r->n == 0) return;
     for (int i = 0; i < r->n; i++) experts = CDR_MAX(experts, r->layer[i].experts);
     int group = (int)cdr_ceil_div(experts, CDR_MAP_COLUMNS - BESIDE);
-    cdr_text_printf(out, "load      layers x experts over the last %lld steps; after a line: max / mean", (long long)(r->steps[0] + r->steps[1]));
+    cdr_text_printf(out, "load      layers x experts over the last %lld step%s; after a line: max / mean", (long long)(r->steps[0] + r->steps[1]),
+                    r->steps[0] + r->steps[1] == 1 ? "" : "s");
     if (group > 1) cdr_text_printf(out, "\n          one character for %d experts, their mean", group);
     cdr_text_printf(out, "\n");
     for (int i = 0; i < r->n; i++) map_line(&r->layer[i], group, utf8, out);
