@@ -47,7 +47,7 @@ typedef struct {
     int64_t sequence;                           /* tokens of a packed row; T is a multiple of it */
     int core;                                   /* cdr_core: how sparse attention is computed */
     cdr_balance_kind balance; bool balance_own; /* own: as the description says */
-    int64_t balance_bins; double balance_rate, balance_ema, aux_coef, indexer_coef; bool indexer_train;
+    int64_t balance_bins; double aux_coef, indexer_coef; bool indexer_train;
     int64_t capacity;                           /* routed rows that are worked on at a time; 0: all */
     bool keep_gate_up;                          /* experts keep the gate/up product for the backward, else only the dispatch input */
     cdr_val *extra; int64_t n_extra, cap_extra; /* out: further losses, F64, sums over rows that are not idle; their gradient's scale is scale_rows_1; TRAIN */
