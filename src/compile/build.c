@@ -22,7 +22,8 @@ static cdr_io make_io(const cdr_pass *p, cdr_graph *g, cdr_mode mode, int64_t T,
                   .loss_chunk_tokens = o->loss_chunk_tokens, .loss_chunk_vocab = o->loss_chunk_vocab,
                   .targets_T = CDR_NONE, .scale_1 = CDR_NONE, .scale_rows_1 = CDR_NONE, .micro_1 = CDR_NONE, .n_live_1 = CDR_NONE, .dense_1 = p->dense_1,
                   .loss_1 = CDR_NONE, .logits_TW = CDR_NONE, .sequence = o->sequence > 0 ? o->sequence : T, .core = o->core,
-                  .balance = (cdr_balance_kind)o->balance, .balance_own = o->balance_own, .balance_bins = o->balance_bins, .aux_coef = o->aux_coef, .indexer_coef = o->indexer_coef, .indexer_train = o->indexer_train,
+                  .balance = (cdr_balance_kind)o->balance, .balance_own = o->balance_own, .balance_bins = o->balance_bins,
+                  .aux_coef = o->aux_coef, .indexer_coef = o->indexer_coef, .indexer_train = o->indexer_train,
                   .capacity = o->capacity, .keep_gate_up = o->keep_gate_up };
     io.tokens_T = input(g, "tokens", CDR_I32, T, n_inst);
     io.start_T = input(g, "start", CDR_I32, T, n_inst);
