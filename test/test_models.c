@@ -178,6 +178,9 @@ static void unknown_things_are_refused(void)
     refused("{type: byte}", "{type: bytes}", "model.bad-value", "tokenizer type");
     refused("hidden: 8,", "hidden: eight,", "model.bad-size", "size hidden");
     refused("hidden: 8,", "hidden: 8, hiden: 16,", "model.unknown-size", "nothing reads size hiden. Did you mean hidden");
+    refused("prefix: lm.", "prefix: [lm.]", "model.bad-value", "prefix is a text");
+    refused("tokenizer: {type: byte}\n", "tokenizer: {type: byte}\nchat: {format: k3xtml}\n", "model.bad-value",
+            "not among none, k3_xtml, kimi_k2, chatml, jinja. Did you mean k3_xtml?");
     refused("under: {", "under: {gluu: x., ", "model.unknown-block", "under.gluu");
 }
 

@@ -305,6 +305,8 @@ static cdr_status check_sections(const cdr__desc *d, cdr_err *err)
     }
     for (int k = 0; k < 5; k++)
         if (!cdr_yaml_get(d->root, maps[k])) CDR_FAIL_ID(err, CDR_EUSER, "model.missing-section", "%s: section %s is missing", d->file[0], maps[k]);
+    const cdr_yaml *prefix = cdr_yaml_get(d->root, "prefix");
+    if (prefix && prefix->kind != CDR_YAML_SCALAR) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: prefix is a text", cdr__desc_at(d, prefix));
     const cdr_yaml *version = cdr_yaml_get(d->root, "description"), *weights = cdr_yaml_get(d->root, "weights_from");
     if (version && (version->kind != CDR_YAML_SCALAR || strcmp(version->text, "1") != 0))
         CDR_FAIL_ID(err, CDR_EUSER, "model.version", "%s: this version reads descriptions of format 1", cdr__desc_at(d, version));

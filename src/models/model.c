@@ -329,6 +329,9 @@ static cdr_status read_texts(cdr_model *m, cdr_err *err)
     m->info.family = family ? family : name;
     m->info.tokenizer = type ? type : "byte";
     m->info.chat = format ? format : "none";
+    const char *near = cdr__near_word(d->pool, "none k3_xtml kimi_k2 chatml jinja", m->info.chat);
+    if (near) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: chat format %s is not among none, k3_xtml, kimi_k2, chatml, jinja.%s",
+                          cdr__desc_at(d, cdr_yaml_get(chat, "format")), m->info.chat, near);
     bool known = false;
     for (int i = 0; i < CDR_COUNT(kinds); i++) known = known || strcmp(kinds[i], m->info.tokenizer) == 0;
     if (!known) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: tokenizer type is byte, tiktoken or hf_bpe",
