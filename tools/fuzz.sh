@@ -18,6 +18,7 @@ seeds() { # fuzzer: the files it begins with
     case "$1" in
         fuzz_json) echo test/golden/manifest.json machines/*.yaml ;;
         fuzz_manifest) echo test/golden/manifest.json ;;
+        fuzz_model) echo models/*.yaml ;;
         fuzz_safetensors) echo test/golden/*.safetensors ;;
         fuzz_yaml) echo configs/*.yaml models/*.yaml machines/*.yaml test/*.yaml ;;
         *) echo "fuzz: $1 has no seeds in tools/fuzz.sh" >&2; exit 1 ;;
