@@ -6,6 +6,7 @@
 #include "ops/add/add.h"
 #include "ops/attention/attention.h"
 #include "ops/copy/copy.h"
+#include "ops/experts/experts.h"
 #include "ops/embedding/embedding.h"
 #include "ops/grad_norm/grad_norm.h"
 #include "ops/grad_push/grad_push.h"
@@ -25,6 +26,7 @@ static const cdr_attention_attr heads4 = { .heads = 4, .nope = 64, .v = 64, .sca
 static const cdr_attention_attr mla8 = { .heads = 8, .nope = 128, .ext = 64, .v = 128, .scale = 0.0721687836f };
 static const cdr_kda_attr kda64 = { .heads = 2, .dim = 64, .chunk = 64, .lower_bound = -5, .norm_eps = 1e-5f };
 static const cdr_kda_attr kda128 = { .heads = 4, .dim = 128, .chunk = 64, .lower_bound = -5, .norm_eps = 1e-5f };
+static const cdr_experts_attr top4 = { .top_k = 4, .situ = 1, .beta = 4, .linear_beta = 25 };
 static const cdr_copy_attr to_bf16 = { .dtype = CDR_BF16 };
 static const cdr_loss_attr chunks = { .chunk_tokens = 1024, .chunk_vocab = 4096 };
 static const cdr_grad_push_attr one_level = { .depth = 1 };
@@ -84,6 +86,28 @@ static void conv_bwd_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
     packed_rows(in[3], in[4], t[3].n[0]);
 }
 
+/* Top-4 routes, even: token t goes to experts 4 g .. 4 g + 3 of group g = t mod (E / 4). in: from perm on. */
+static void even_routes(double *const *in, int64_t T, int64_t E)
+{
+    int64_t groups = E / 4, rows = T / groups;
+    for (int64_t e = 0; e <= E; e++) in[1][e] = (double)(e * rows);
+    for (int64_t q = 0; q < 4 * T; q++) {
+        int64_t t = q / 4, row = (4 * (t % groups) + q % 4) * rows + t / groups;
+        in[2][q] = (double)row;
+        in[0][row] = (double)q;
+    }
+}
+static void experts_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    even_routes(in + 2, t[0].n[0], t[5].n[0]);
+}
+static void experts_bwd_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    even_routes(in + 3, t[0].n[0], t[6].n[0]);
+}
+
 #define M(dt, r, c) { .dtype = dt, .n_dim = 2, .n = { r, c } }
 #define V(dt, n_) { .dtype = dt, .n_dim = 1, .n = { n_ } }
 #define NORMAL { 'n', 1, 0 }
@@ -96,6 +120,14 @@ static void conv_bwd_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
 #define KDA(nm, at, dt, T, H, D) { .name = nm, .op = &cdr_op_kda, .attr = &(at), .n_in = 11, .in = { KDA_IN(dt, T, H, D) }, .fill = { KDA_FILL }, \
     .make = kda_rows, .skip_out = 2 }, { .name = nm, .op = &cdr_op_kda_bwd, .attr = &(at), .n_in = 12, .in = { M(dt, T, (H) * (D)), KDA_IN(dt, T, H, D) }, \
     .fill = { NORMAL, KDA_FILL }, .make = kda_bwd_rows }
+
+#define C3(dt, a, b, c) { .dtype = dt, .n_dim = 3, .n = { a, b, c } }
+#define EXPERTS_IN(dt, T, E, L, I) M(dt, T, L), M(CDR_F32, T, 4), V(CDR_I32, 4 * (T)), V(CDR_I32, (E) + 1), M(CDR_I32, T, 4), \
+    C3(dt, E, I, L), C3(dt, E, I, L), C3(dt, E, L, I), M(CDR_I64, 0, 3)
+#define EXPERTS_FILL NORMAL, { 'c', 0.25, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'n', 0.1, 0 }, { 'n', 0.1, 0 }, { 'n', 0.1, 0 }, { 0 }
+#define EXPERTS(nm, dt, T, E, L, I) { .name = nm, .op = &cdr_op_experts, .attr = &top4, .n_in = 9, .absent = 256, .in = { EXPERTS_IN(dt, T, E, L, I) }, \
+    .fill = { EXPERTS_FILL }, .make = experts_rows, .skip_out = 2 }, { .name = nm, .op = &cdr_op_experts_bwd, .attr = &top4, .n_in = 11, .absent = 512 | 1024, \
+    .in = { M(dt, T, L), EXPERTS_IN(dt, T, E, L, I), M(dt, 0, 0) }, .fill = { NORMAL, EXPERTS_FILL, { 0 } }, .make = experts_bwd_rows }
 
 const cdr_case cdr__bench_shapes[] = {
     LINEAR("2048x2048x2048 bf16", CDR_BF16, 2048, 2048, 2048),         /* rows x columns x k */
@@ -124,6 +156,8 @@ const cdr_case cdr__bench_shapes[] = {
     KDA("T4096 2 heads of 64 f32", kda64, CDR_F32, 4096, 2, 64),
     KDA("T1024 4 heads of 128 f32", kda128, CDR_F32, 1024, 4, 128),
     KDA("T1024 4 heads of 128 bf16", kda128, CDR_BF16, 1024, 4, 128),
+    EXPERTS("T4096 top-4 of 32 experts 64x64 f32", CDR_F32, 4096, 32, 64, 64),
+    EXPERTS("T4096 top-4 of 16 experts 512x512 f32", CDR_F32, 4096, 16, 512, 512),
     { .name = "T8192 P2048 W4 bf16", .op = &cdr_op_short_conv, .n_in = 4, .make = conv_rows, .skip_out = 2,
       .in = { M(CDR_BF16, 8192, 2048), { .dtype = CDR_F32, .n_dim = 3, .n = { 2048, 1, 4 } }, V(CDR_I32, 8192), V(CDR_I32, 8192) },
       .fill = { NORMAL, { 'u', -0.5, 0.5 }, { 'f', 0, 0 }, { 'f', 0, 0 } } },
