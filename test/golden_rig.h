@@ -3,7 +3,7 @@
  *   rig r;
  *   rig_open(&r);
  *   golden gd = golden_open("gate");
- *   cdr_val din[2], y = cdr_gate(r.g, put(&r, &gd, "o", CDR_F32), put(&r, &gd, "logit", CDR_F32));
+ *   cdr_val din[CDR_MAX_OPERANDS], y = cdr_gate(r.g, put(&r, &gd, "o", CDR_F32), put(&r, &gd, "logit", CDR_F32));
  *   grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);      // appends the backward of the last call
  *   run_all(&r);
  *   expect(&r, y, &gd, "y", TOL);
@@ -75,7 +75,7 @@ static inline void expect(rig *r, cdr_val v, const golden *gd, const char *name,
 
 static inline void run_all(rig *r) { T_CHECK(cdr_oracle_run(r->o, r->g->lists[0].calls, r->g->lists[0].n, &r->err) == CDR_OK); }
 
-/* Gradients of the graph's only call (the last one), seeded with dout of output 0. */
+/* Gradients of the graph's only call (the last one), seeded with dout of output 0. din: CDR_MAX_OPERANDS long; operators gain operands. */
 static inline void grad_of_last(rig *r, cdr_val dout, cdr_val *din)
 {
     if (r->g->failed) return;

@@ -32,7 +32,7 @@ static void golden_attn_res(void)
         golden gd = golden_open("attn_res");
         const char *form = n == 1 ? "n1" : "n4";
         static const char *const v[] = { "v0", "v1", "v2", "v3" }, *const dv[] = { "dv0", "dv1", "dv2", "dv3" };
-        cdr_val rows[4], din[6];
+        cdr_val rows[4], din[CDR_MAX_OPERANDS];
         for (int i = 0; i < n; i++) rows[i] = put(&r, &gd, of(v[i], form), CDR_F32);
         cdr_val h = cdr_attn_res(r.g, rows, n, put(&r, &gd, of("proj", form), CDR_F32), put(&r, &gd, of("norm", form), CDR_F32), 1e-5f);
         grad_of_last(&r, put(&r, &gd, of("dh", form), CDR_F32), din);
@@ -51,7 +51,7 @@ static void golden_gate(void)
     rig r;
     rig_open(&r);
     golden gd = golden_open("gate");
-    cdr_val din[2];
+    cdr_val din[CDR_MAX_OPERANDS];
     cdr_val y = cdr_gate(r.g, put(&r, &gd, "o", CDR_F32), put(&r, &gd, "logit", CDR_F32));
     grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
     run_all(&r);
@@ -67,7 +67,7 @@ static void golden_situ(void)
     rig r;
     rig_open(&r);
     golden gd = golden_open("situ");
-    cdr_val din[2];
+    cdr_val din[CDR_MAX_OPERANDS];
     cdr_val y = cdr_situ(r.g, put(&r, &gd, "gate", CDR_F32), put(&r, &gd, "up", CDR_F32), 4.0f, 25.0f);
     grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
     run_all(&r);
@@ -84,7 +84,7 @@ static void golden_layernorm(void)
         rig r;
         rig_open(&r);
         golden gd = golden_open("layernorm");
-        cdr_val din[3];
+        cdr_val din[CDR_MAX_OPERANDS];
         cdr_val y = cdr_layernorm(r.g, put(&r, &gd, "x", CDR_F32), put(&r, &gd, "w", CDR_F32), bias ? put(&r, &gd, "b", CDR_F32) : CDR_NONE, 1e-5f);
         grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
         run_all(&r);
@@ -102,7 +102,7 @@ static void golden_short_conv_packed(void)
     rig r;
     rig_open(&r);
     golden gd = golden_open("short_conv");
-    cdr_val din[4];
+    cdr_val din[CDR_MAX_OPERANDS];
     cdr_val y = cdr_short_conv(r.g, put(&r, &gd, "x", CDR_F32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "start", CDR_I32), put(&r, &gd, "pos", CDR_I32), CDR_NONE);
     grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
     run_all(&r);
@@ -139,7 +139,7 @@ static void golden_kda_packed(void)
         golden gd = golden_open("kda");
         const char *form = softplus ? "softplus" : "bounded";
         cdr_kda_attr at = { .heads = 2, .dim = 16, .chunk = 16, .softplus = softplus, .lower_bound = -5.0f, .norm_eps = 1e-5f };
-        cdr_val in[11], din[11];
+        cdr_val in[11], din[CDR_MAX_OPERANDS];
         for (int i = 0; i < 9; i++) in[i] = put(&r, &gd, of(kda_in[i], form), CDR_F32);
         in[9] = put(&r, &gd, "start", CDR_I32);
         in[10] = put(&r, &gd, "pos", CDR_I32);
@@ -241,7 +241,7 @@ static void golden_loss_frozen(void)
         rig r;
         rig_open(&r);
         golden gd = golden_open("loss");
-        cdr_val din[4], scale = put(&r, &gd, "scale", CDR_F32), again = put(&r, &gd, "scale", CDR_F32);
+        cdr_val din[CDR_MAX_OPERANDS], scale = put(&r, &gd, "scale", CDR_F32), again = put(&r, &gd, "scale", CDR_F32);
         cdr_val y = cdr_loss_frozen(r.g, put(&r, &gd, "h", CDR_F32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "targets", CDR_I32), scale, 3, 4);
         cdr_val dh = out_of_last(&r, 1);
         grad_of(&r, 0, 0, other ? again : scale, 2u | 1u << CDR__LSF_SCALE, din);

@@ -214,7 +214,7 @@ static void golden_embedding(void)
     rig r;
     rig_open(&r);
     golden gd = golden_open("embedding");
-    cdr_val din[4];
+    cdr_val din[CDR_MAX_OPERANDS];
     cdr_val y = cdr_embedding(r.g, put(&r, &gd, "tokens", CDR_I32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "feat", CDR_F32),
                               put(&r, &gd, "place", CDR_I32));
     grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
@@ -231,7 +231,7 @@ static void golden_linear(void)
     rig r;
     rig_open(&r);
     golden gd = golden_open("linear");
-    cdr_val din[2];
+    cdr_val din[CDR_MAX_OPERANDS];
     cdr_val y = cdr_linear(r.g, put(&r, &gd, "x", CDR_F32), put(&r, &gd, "w", CDR_F32));
     grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
     run_all(&r);
@@ -247,7 +247,7 @@ static void golden_rmsnorm(void)
     rig r;
     rig_open(&r);
     golden gd = golden_open("rmsnorm");
-    cdr_val din[2];
+    cdr_val din[CDR_MAX_OPERANDS];
     cdr_val y = cdr_rmsnorm(r.g, put(&r, &gd, "x", CDR_F32), put(&r, &gd, "w", CDR_F32), 1e-5f), rt = out_of_last(&r, 1);
     grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
     run_all(&r);
@@ -265,7 +265,7 @@ static void golden_rope(void)
         rig r;
         rig_open(&r);
         golden gd = golden_open("rope");
-        cdr_val din[3];
+        cdr_val din[CDR_MAX_OPERANDS];
         cdr_rope_attr at = { .heads = 3, .nope = 3, .ext = 6, .theta = 10000.0f, .interleaved = inter };
         cdr_val y = cdr_rope(r.g, put(&r, &gd, "x", CDR_F32), put(&r, &gd, "pos", CDR_I32), put(&r, &gd, "start", CDR_I32), &at);
         grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
@@ -283,7 +283,7 @@ static void golden_attention_packed(void)
         rig r;
         rig_open(&r);
         golden gd = golden_open("attention");
-        cdr_val din[5];
+        cdr_val din[CDR_MAX_OPERANDS];
         cdr_attention_attr at = { .heads = 2, .nope = 4, .ext = ext, .v = 3, .scale = (float)pow(4 + ext, -0.5) };
         cdr_val q = put(&r, &gd, ext ? "q_ext2" : "q_ext0", CDR_F32), kv = put(&r, &gd, ext ? "kv_ext2" : "kv_ext0", CDR_F32);
         cdr_val kr = ext ? put(&r, &gd, "kr_ext2", CDR_F32) : CDR_NONE;
@@ -319,7 +319,7 @@ static void golden_swiglu(void)
     rig r;
     rig_open(&r);
     golden gd = golden_open("swiglu");
-    cdr_val din[2];
+    cdr_val din[CDR_MAX_OPERANDS];
     cdr_val y = cdr_swiglu(r.g, put(&r, &gd, "gate", CDR_F32), put(&r, &gd, "up", CDR_F32));
     grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
     run_all(&r);
@@ -337,7 +337,7 @@ static void golden_loss(void)
         rig r;
         rig_open(&r);
         golden gd = golden_open("loss");
-        cdr_val din[3];
+        cdr_val din[CDR_MAX_OPERANDS];
         cdr_val y = cdr_loss(r.g, put(&r, &gd, "h", CDR_F32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "targets", CDR_I32), chunk[i][0], chunk[i][1]);
         cdr_val lse = out_of_last(&r, 1);
         grad_of_last(&r, put(&r, &gd, "scale", CDR_F32), din);
