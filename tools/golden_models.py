@@ -72,7 +72,8 @@ def k3(name, **more):
 def models():
     linear = dict(prefix="", attn_block=0, gate="softplus", gate_rank="low", q_lora=0, output_gate=False, situ=False, latent=0, scale=2.446, top_k=3)
     v32 = dict(prefix="", n_layers=3, mla_layers=(0, 1, 2), attn_block=0, output_gate=False, situ=False, latent=0, scale=2.5, experts=16, top_k=3, groups=4,
-               top_groups=2, moe="mlp.", names=("gate_proj", "up_proj", "down_proj"), eps=1e-6, rope=dict(theta=100.0, factor=4.0, original=64, beta_fast=4.0, beta_slow=1.0),
+               top_groups=2, moe="mlp.", names=("gate_proj", "up_proj", "down_proj"), eps=1e-6,
+               rope=dict(theta=100.0, factor=4.0, original=64, beta_fast=4.0, beta_slow=1.0),
                index=dict(heads=2, dim=8, top_k=6, eps=1e-6, rope=True, bias=True))
     return [k3("k3"), k3("k31", n_layers=5, mla_layers=(2, 4), attn_block=2, lr=0.001, index=dict(heads=2, dim=8, top_k=7, eps=1e-5, rope=False, bias=False)),
             k3("linear", mla_layers=(2, 3), **linear), k3("v32", **v32)]
