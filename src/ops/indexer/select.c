@@ -78,15 +78,15 @@ static void set_largest(const uint32_t *key, int64_t n, int64_t k, int64_t first
     }
 }
 
-/* Scores of the rows t + r, for r with todo[r], against every key that one of them sees. */
-static void score_block(const cdr_args *a, const cdr__indexer_math *m, const work *w, int64_t t, int64_t n, const bool *todo)
+/* Scores of the rows t + r, for r with selects[r], against every key that one of them sees. */
+static void score_block(const cdr_args *a, const cdr__indexer_math *m, const work *w, int64_t t, int64_t n, const bool *selects)
 {
     const cdr_indexer_attr *at = a->attr;
     const int32_t *start = a->ptr[CDR__IX_START], *pos = a->ptr[CDR__IX_POS];
     const cdr__att_mat q_of = cdr__att_operand(a, CDR__IX_Q), k_of = cdr__att_operand(a, CDR__IX_K), w_of = cdr__att_operand(a, CDR__IX_W);
     int64_t H = at->heads, D = at->dim, S = a->type[CDR__IX_K].n[0], lo = S, hi = -1;
     for (int64_t r = 0; r < n; r++) {
-        if (!todo[r]) continue;
+        if (!selects[r]) continue;
         lo = CDR_MIN(lo, start[t + r]);
         hi = CDR_MAX(hi, pos[t + r]);
         cdr__ix_load(m, &q_of, t + r, 0, H * D, w->q + r * H * D);
@@ -96,7 +96,7 @@ static void score_block(const cdr_args *a, const cdr__indexer_math *m, const wor
         int64_t n_keys = CDR_MIN((int64_t)KEYS, hi + 1 - s0);
         bool ready = false;
         for (int64_t r = 0; r < n; r++) {
-            if (!todo[r] || start[t + r] >= s0 + n_keys || pos[t + r] < s0) continue;
+            if (!selects[r] || start[t + r] >= s0 + n_keys || pos[t + r] < s0) continue;
             if (!ready) {
                 for (int64_t s = 0; s < n_keys; s++) cdr__ix_load(m, &k_of, s0 + s, 0, D, w->rows + s * D);
                 memset(w->rows + n_keys * D, 0, sizeof(float) * (size_t)((KEYS - n_keys) * D));
@@ -122,19 +122,19 @@ cdr_status cdr__indexer_run(const cdr_args *a, const cdr__indexer_math *m)
         cdr__ix_scratch part = { (char *)a->work + (size_t)omp_get_thread_num() * bytes, 0 };
         work w = take(at, S, &part);
         int64_t t = b * ROWS, n = CDR_MIN((int64_t)ROWS, T - t);
-        bool todo[ROWS] = { false }, any = false;
+        bool selects[ROWS] = { false }, any = false;
         for (int64_t r = 0; r < n; r++) {
             assert(start[t + r] > pos[t + r] || (start[t + r] >= 0 && pos[t + r] < S));
-            todo[r] = !dense && (int64_t)pos[t + r] - start[t + r] + 1 > at->top_k;
-            any = any || todo[r];
+            selects[r] = !dense && (int64_t)pos[t + r] - start[t + r] + 1 > at->top_k;
+            any = any || selects[r];
         }
-        if (any) score_block(a, m, &w, t, n, todo);
+        if (any) score_block(a, m, &w, t, n, selects);
         for (int64_t r = 0; r < n; r++) {
             uint32_t *bits = cdr_row(a->ptr[CDR__IX_SEL], &a->type[CDR__IX_SEL], t + r);
             int64_t first = start[t + r], n_seen = pos[t + r] - first + 1;
             const float *score = w.score + r * (S + KEYS) + first;
             memset(bits, 0, sizeof(uint32_t) * (size_t)words);
-            if (!todo[r]) {
+            if (!selects[r]) {
                 set_range(bits, first, pos[t + r]);
                 continue;
             }
