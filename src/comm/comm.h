@@ -55,6 +55,16 @@ cdr_status cdr_comm_all_gather(cdr_comm *c, const void *src, void *dst, size_t b
 cdr_status cdr_comm_broadcast(cdr_comm *c, void *x, size_t bytes, int root);  /* any memory, any size (chunked) */
 cdr_status cdr_comm_barrier(cdr_comm *c);
 
+/* Reading peers where their operands lie, for operators that exchange rows whose number is data. Each rank names n operands in its slab
+ * (NULL: none), the same n on all. peer: operand k of a rank of c, after expose has returned and until the next barrier has been begun by
+ * this rank; NULL where the transport cannot address it (or none was named). signature: of kind and shapes, as they must agree.
+ *   cdr_comm_expose(c, ptr, 3, sig);  ... read cdr_comm_peer(c, r, k) ...  cdr_comm_barrier(c);
+ * expose_begin + expose_end: the same in halves, with work between them that touches no peer. */
+cdr_status cdr_comm_expose(cdr_comm *c, const void *const *ptr, int n, uint64_t signature);
+cdr_status cdr_comm_expose_begin(cdr_comm *c, const void *const *ptr, int n, uint64_t signature);
+cdr_status cdr_comm_expose_end(cdr_comm *c);
+const void *cdr_comm_peer(cdr_comm *c, int rank, int k);
+
 /* What this rank is about to do: kept in shared memory, so that whoever sees a loss can name it. Cheap: three stores. */
 void cdr_comm_note(cdr_comm *c, int64_t step, int layer, const char *what);
 /* After a collective returned CDR_ERANK: message 6 of spec/interface.md, 8 (rank, pid, signal, step, layer, what, seconds). */

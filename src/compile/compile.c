@@ -18,7 +18,8 @@ enum { MAX_MICRO = 16384 };           /* a turn's micro-batch is 16 bits wide */
 cdr_compile_opts cdr_compile_defaults(void)
 {
     cdr_compile_opts o = { .T = 1024, .n_micro = 1, .compute = CDR_F32, .params = CDR_F32, .prefetch = 1, .order = CDR_ORDER_TREE,
-                           .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .max_grad_norm = 1.0, .device = CDR_DEV_CPU, .n_threads = 1 };
+                           .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .max_grad_norm = 1.0, .device = CDR_DEV_CPU, .n_threads = 1, .experts_dtype = -1,
+                           .parallel = { .dispatch_factor = 1.25 } };
     for (int a = 0; a < CDR_N_AXES; a++) o.mesh.size[a] = 1;
     o.mesh.world = 1;
     return o;

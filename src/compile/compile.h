@@ -66,6 +66,11 @@ typedef struct {
 typedef enum { CDR_POLICY_AUTO, CDR_POLICY_KEEP, CDR_POLICY_RECOMPUTE } cdr_policy_kind;
 typedef enum { CDR_RESHARD_AUTO, CDR_RESHARD_ALWAYS, CDR_RESHARD_NEVER } cdr_reshard;
 
+/* Low rank adapters beside a frozen matrix W [N, K]: y = W x + scale B (A x), A [rank, K], B [N, rank]; beside a stack of matrices, one
+ * of each for every matrix. A is drawn (init), B is zero. */
+typedef enum { CDR_ADAPTER_KAIMING, CDR_ADAPTER_XAVIER, CDR_ADAPTER_GAUSSIAN } cdr_adapter_init;
+typedef struct { const char *param; int32_t rank; float scale; } cdr_adapter;      /* param: the matrix, by name */
+
 typedef struct {
     int64_t T;                     /* tokens of one logical shard = of one micro-batch */
     int64_t gen_T, gen_S;          /* rows of one generate turn; cache rows. 0: no generate program */
@@ -75,6 +80,9 @@ typedef struct {
     int64_t loss_chunk_tokens, loss_chunk_vocab;
     cdr_policy_kind policy; cdr_reshard reshard; int prefetch;
     int order;                     /* cdr_order: TREE, FREE */
+    cdr_shard_opts parallel;       /* mesh.expert > 1: how rows travel; how the loss reads a split head */
+    const cdr_adapter *adapters; int n_adapters; int adapter_init;    /* cdr_adapter_init; every other parameter is named in freeze */
+    int experts_dtype;             /* frozen stacks of experts in memory: CDR_MXFP4, or -1: as compute */
     /* optimizer */
     double weight_decay, beta1, beta2, eps, max_grad_norm;
     bool muon, muon_nesterov, muon_per_head; int muon_iterations;    /* parameters whose rule is MUON take it, else ADAMW */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+const char *const cdr_comm_name[CDR_N_COMMS] = { "world", "shard", "replicate", "expert", "efsdp" };
 const char *const cdr_class_name[CDR_N_CLASSES] = { "weights", "frozen", "gradients", "optimizer", "activations", "saved",
                                                     "workspace", "comm", "inputs", "state" };
 
@@ -231,8 +232,9 @@ int32_t cdr_param_find(const cdr_bundle *b, const char *name)
 
 void cdr_param_rows(const cdr_param *q, const cdr_mesh *m, int64_t *first, int64_t *n)
 {
-    int64_t R = q->global.n[0], r = m->rank[CDR_AXIS_SHARD], size = m->size[CDR_AXIS_SHARD];
-    bool split = q->split[0] == CDR_AXIS_SHARD;
+    int64_t R = q->global.n[0], r = m->rank[CDR_AXIS_SHARD], size = m->size[CDR_AXIS_SHARD], ep = cdr_mesh_expert(m);
+    bool split = q->split[0] == CDR_AXIS_SHARD || q->split[0] == CDR_AXIS_EXPERT;
+    if (q->split[0] == CDR_AXIS_EXPERT) r = r % ep * (size / ep) + r / ep;      /* place in the order of experts (struct cdr_mesh) */
     *first = split ? r * R / size : 0;
     *n = split ? (r + 1) * R / size - *first : R;
 }

@@ -61,7 +61,10 @@ typedef struct {                     /* call */
 typedef struct { int32_t first, n; cdr_val repeat; int16_t repeat_max; const char *name; } cdr_segment;
 typedef struct { int16_t segment, mb; } cdr_turn;
 
-typedef enum { CDR_AXIS_REPLICATE, CDR_AXIS_SHARD, CDR_AXIS_CONTEXT, CDR_N_AXES } cdr_axis;
+/* EXPERT is no axis of its own: it is carved out of SHARD (cdr_mesh). As a parameter's split it means whole matrices of a stack. */
+typedef enum { CDR_AXIS_REPLICATE, CDR_AXIS_SHARD, CDR_AXIS_CONTEXT, CDR_N_AXES, CDR_AXIS_EXPERT = CDR_N_AXES } cdr_axis;
+/* Where a parameter lies, as the description says: FSDP over the shard axis; whole on every rank; matrices of a stack over expert groups. */
+typedef enum { CDR_PLACE_SHARD, CDR_PLACE_REPLICATE, CDR_PLACE_EXPERT } cdr_place;
 typedef enum { CDR_FROZEN, CDR_FULL, CDR_STATE } cdr_train_mode;     /* STATE: no gradient; changed in `finish` by a rule of its own */
 typedef enum { CDR_RULE_NONE, CDR_RULE_ADAMW, CDR_RULE_MUON } cdr_rule;
 /* NORMAL: std init_std. UNIFORM: [-init_std, init_std]. LOG_UNIFORM: log of U(1, 16). DT_BIAS: b with softplus(b) = max(1e-4,
@@ -72,6 +75,7 @@ typedef struct {                     /* parameter: one row per stacked tensor */
     const char *name;                /* as in the checkpoint */
     cdr_type global;                 /* whole, as in the checkpoint */
     int8_t split[CDR_MAX_DIM];       /* mesh axis per dimension or -1 */
+    uint8_t place;                   /* cdr_place */
     int16_t unit;                    /* gather unit: parameters of one unit are gathered by one call */
     uint8_t train, rule; int32_t block_rows;
     uint8_t init; float init_std; uint64_t rng;     /* distribution; random stream (hash of the name) */
@@ -81,9 +85,11 @@ typedef struct {                     /* parameter: one row per stacked tensor */
     cdr_val shard, grad, master, m, v;              /* RUN, STEP, RUN, RUN, RUN. master = shard where they are one */
 } cdr_param;
 
-typedef enum { CDR_COLL_GATHER, CDR_COLL_REDUCE_SCATTER, CDR_COLL_ALL_REDUCE, CDR_COLL_COUNT, CDR_COLL_ALL_GATHER } cdr_coll_kind;
+typedef enum { CDR_COLL_GATHER, CDR_COLL_REDUCE_SCATTER, CDR_COLL_ALL_REDUCE, CDR_COLL_COUNT, CDR_COLL_ALL_GATHER, CDR_COLL_EXPERTS, CDR_COLL_LOSS } cdr_coll_kind;
 typedef enum { CDR_ORDER_FREE, CDR_ORDER_TREE } cdr_order;
-typedef enum { CDR_COMM_WORLD, CDR_COMM_SHARD, CDR_COMM_REPLICATE, CDR_N_COMMS } cdr_comm_id;
+/* EXPERT: the ranks of one expert group, which hold all experts together. EFSDP: ranks of a shard axis that hold the same experts. */
+typedef enum { CDR_COMM_WORLD, CDR_COMM_SHARD, CDR_COMM_REPLICATE, CDR_COMM_EXPERT, CDR_COMM_EFSDP, CDR_N_COMMS } cdr_comm_id;
+extern const char *const cdr_comm_name[CDR_N_COMMS];
 typedef struct { uint8_t kind, order; int16_t comm; int64_t wire_bytes; cdr_val counts; } cdr_coll;  /* first member of a collective's attr */
 typedef struct { const char *name; cdr_val v; uint8_t reduce, unit; } cdr_metric;
 typedef struct { const char *name; uint8_t kind; int16_t device; int32_t align; int64_t bytes; double in_bps, out_bps; } cdr_tier;
@@ -149,6 +155,12 @@ enum { CDR_OP_ROWWISE = 1, CDR_OP_EFFECT = 2, CDR_OP_COLLECTIVE = 4, CDR_OP_PARA
        CDR_OP_DETACH = 128 };     /* no gradient passes */
 
 typedef struct cdr_mesh cdr_mesh;
+typedef struct {                     /* what `shard` hooks may know beside the mesh; the same on all ranks */
+    double dispatch_factor;          /* rows that a rank of an expert group has room for, over tokens x top_k; 0: the worst case */
+    bool balanced;                   /* redundant experts: a rank works on its even share of the rows */
+    int head;                        /* cdr_head: how a loss reads a vocabulary that is split over ranks */
+} cdr_shard_opts;
+typedef enum { CDR_HEAD_AUTO, CDR_HEAD_GATHER, CDR_HEAD_PIECES, CDR_HEAD_VOCAB } cdr_head;
 typedef struct cdr_op {
     const char *name; uint32_t flags; uint16_t attr_bytes;
     uint32_t rmw;                 /* mask of outputs that are read before they are written (optimizer states, caches) */
@@ -159,7 +171,9 @@ typedef struct cdr_op {
      * din[i]: a fresh output (a different one each), or dout itself where the gradient passes through. Dtype and
      * accumulation are the caller's. */
     cdr_status (*grad)(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e);
-    cdr_status (*shard)(cdr_graph *g, const cdr_call *c, const cdr_mesh *m, cdr_val *out, cdr_err *e);  /* NULL: ROWWISE */
+    /* Appends what stands for call c where ranks of an axis share the work, and leaves its results in out (as many as c has, CDR_NONE
+     * where c has none); readers of c's outputs read these. Leaves out[0] = CDR_NONE where c stays as it is. NULL: c stays. */
+    cdr_status (*shard)(cdr_graph *g, const cdr_call *c, const cdr_mesh *m, const cdr_shard_opts *o, cdr_val *out, cdr_err *e);
     int (*saves)(const void *attr, int n_in, const cdr_type *in, cdr_save *alt, int max);
     cdr_cost (*cost)(const void *attr, int n_in, int n_out, const cdr_type *t);   /* NULL: reads inputs, writes outputs */
     void (*ref)(const cdr_ref_args *a);
@@ -195,7 +209,12 @@ typedef struct {
 extern const cdr_case *const cdr_cases[];        /* generated; one table per operator folder; ends with NULL */
 
 /* ---- the builder -------------------------------------------------------------------------------------------- */
-struct cdr_mesh { int size[CDR_N_AXES]; int rank[CDR_N_AXES]; int world, world_rank; };   /* rank = replica * n_shard + shard */
+/* world_rank = replica * n_shard + shard,   shard = f * expert + j: rank j of expert group f. Rank j holds the experts
+ * [j E / expert, (j + 1) E / expert); where efsdp = n_shard / expert > 1 it stores the f-th of efsdp equal parts of them and gathers
+ * them over the ranks with its j. So a sum over an expert group and then over f is the binary tree over the shard axis. */
+struct cdr_mesh { int size[CDR_N_AXES]; int rank[CDR_N_AXES]; int world, world_rank; int expert; };   /* expert: width of an expert group; 0 reads as 1 */
+static inline int cdr_mesh_expert(const cdr_mesh *m) { return m->expert > 0 ? m->expert : 1; }
+static inline int cdr_mesh_efsdp(const cdr_mesh *m) { return m->size[CDR_AXIS_SHARD] / cdr_mesh_expert(m); }
 
 typedef struct { const char *name; int32_t *calls; int64_t n, cap; } cdr_list;     /* a segment under construction: call ids in order */
 

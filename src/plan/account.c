@@ -135,11 +135,10 @@ void cdr_account_memory(cdr_text *out, const cdr_bundle *b, int program)
 
 void cdr_account_comm(cdr_text *out, const cdr_bundle *b)
 {
-    static const char *const comm[] = { "world", "shard", "replicate" };
     const cdr_program *p = &b->progs[CDR_PROG_STEP];
     for (int32_t i = 0; i < p->n_calls; i++) {
         const cdr_coll *k = coll_of(p, &p->calls[i]);
-        if (k) cdr_text_printf(out, "%5d %-16s %-9s %12lld bytes  %s\n", i, cdr_ops[p->calls[i].op]->name, comm[k->comm], (long long)k->wire_bytes,
+        if (k) cdr_text_printf(out, "%5d %-16s %-9s %12lld bytes  %s\n", i, cdr_ops[p->calls[i].op]->name, cdr_comm_name[k->comm], (long long)k->wire_bytes,
                                p->strings + p->calls[i].origin);
     }
 }

@@ -68,8 +68,9 @@ static cdr_status open_comms(cdr_exec *x, cdr_err *err)
     x->lane_comms[CDR_COMM_WORLD] = x->o.world;
     if (!x->o.world) return CDR_OK;
     const cdr_mesh *m = x->o.mesh;
-    int color[] = { 0, m->rank[CDR_AXIS_REPLICATE], m->rank[CDR_AXIS_SHARD] };
-    for (int c = CDR_COMM_SHARD; c < CDR_N_COMMS; c++) {
+    const int replica = m->rank[CDR_AXIS_REPLICATE], shard = m->rank[CDR_AXIS_SHARD], n_shard = m->size[CDR_AXIS_SHARD], ep = cdr_mesh_expert(m);
+    const int color[CDR_N_COMMS] = { 0, replica, shard, replica * n_shard + shard / ep, replica * n_shard + shard % ep };
+    for (int c = CDR_COMM_SHARD; c < (ep > 1 ? CDR_N_COMMS : CDR_COMM_EXPERT); c++) {
         x->comms[c] = cdr_comm_split(x->o.world, color[c], m->world_rank, err);
         if (!x->comms[c]) return err->status;
         x->lane_comms[c] = x->comms[c];
