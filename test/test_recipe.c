@@ -179,7 +179,7 @@ static void values_out_of_range(void)
 static void what_is_not_here_yet_says_so(void)
 {
     static const char *const later[] = {
-        "lora: {}\n", "lora: {rank: 8}\n", "parallel: {context: 2}\n", "parallel: {expert: 2}\n", "parallel: {ep: 2}\n", "parallel: {tensor: 2}\n",
+        "lora: {}\n", "lora: {rank: 8}\n", "parallel: {context: 2}\n", "parallel: {tensor: 2}\n",
         "parallel: {transport: mpi}\n", "parallel: {transport: nccl}\n", "optimizer: {groups: [{match: embed}]}\n", "precision: {experts: bf16}\n",
         "precision: {qat: mxfp4}\n", "model2: 1\n", "memory: {weights: stream}\n", "memory: {rules: [{match: mla.out, policy: keep}]}\n",
         "log: {tensorboard: true}\n", "log: {board: '127.0.0.1:1'}\n", "checkpoint: {final: hf}\n", "memory: {layer_chunk_tokens: 64}\n",
@@ -299,6 +299,26 @@ static void batch_and_ranks(void)
     err = (cdr_err){ 0 };
     T_CHECK(cdr_recipe_resolve_ranks(&r, 3, &err) == CDR_EUSER);
     T_STR(err.id, "parallel.power-of-two");
+}
+
+static void expert_groups(void)
+{
+    T_CHECK(parse(BASE "train: {sequence_length: 64, global_batch_tokens: 2048}\nparallel: {replicate: 2, ep: 4, expert_placement: auto, hash_every: 7, dispatch_factor: 2}\n") == CDR_OK);
+    T_CHECK(r.parallel.expert == 4 && r.parallel.hash_every == 7 && r.parallel.dispatch_factor == 2);
+    T_CHECK(cdr_recipe_resolve_ranks(&r, 16, &err) == CDR_OK && r.parallel.shard == 8 && r.ranks.n_micro == 2 && r.parallel.expert_placement == CDR_EXPERTS_HOME);
+    T_HAS(cdr_recipe_show(&r, false, pool), "derived   16 data ranks, 2 accumulation steps, efsdp 2 = shard 8 x context 1 / expert 4\n");
+    T_CHECK(cdr_recipe_resolve_ranks(&r, 16, &err) == CDR_OK);
+    T_CHECK(parse(BASE "parallel: {expert: 4}\n") == CDR_OK && !strstr(cdr_recipe_show(&r, false, pool), "derived "));
+    err = (cdr_err){ 0 };
+    T_CHECK(cdr_recipe_resolve_ranks(&r, 2, &err) == CDR_EUSER);
+    T_STR(err.id, "parallel.expert");
+    T_HAS(err.text, "parallel.expert is 4, which does not divide shard 2 x context 1 = 2 ranks");
+    refused(BASE "parallel: {shard: 4, expert: 8}\n", "parallel.expert", "Take a power of two up to 4, or more ranks");
+    refused(BASE "parallel: {expert: 6}\n", "parallel.power-of-two", "parallel.expert is 6");
+    refused(BASE "parallel: {expert: 0}\n", "config.out-of-range", "expert is 0");
+    refused(BASE "parallel: {dispatch_factor: 0.5}\n", "config.out-of-range", "dispatch_factor is 0.5");
+    static const char *const set[] = { "--ep=2" };
+    T_CHECK(parse_with(BASE, set, 1) == CDR_OK && r.parallel.expert == 2);
 }
 
 static void sections_that_need_each_other(void)
@@ -463,6 +483,7 @@ int main(int argc, char **argv)
     T_RUN(flags);
     T_RUN(steps_and_epochs);
     T_RUN(batch_and_ranks);
+    T_RUN(expert_groups);
     T_RUN(sections_that_need_each_other);
     T_RUN(typed_by_the_schema);
     T_RUN(resolved_yaml_reads_back);

@@ -36,6 +36,7 @@ enum { CDR_PER_HEAD_AUTO, CDR_PER_HEAD_TRUE, CDR_PER_HEAD_FALSE };
 enum { CDR_SCHED_COSINE, CDR_SCHED_WSD, CDR_SCHED_LINEAR, CDR_SCHED_CONSTANT };
 enum { CDR_DECAY_LINEAR, CDR_DECAY_COSINE, CDR_DECAY_SQRT };
 enum { CDR_TRANSPORT_AUTO, CDR_TRANSPORT_SINGLE, CDR_TRANSPORT_SHM, CDR_TRANSPORT_MPI, CDR_TRANSPORT_NCCL };
+enum { CDR_EXPERTS_HOME, CDR_EXPERTS_BALANCED, CDR_EXPERTS_AUTO };                  /* parallel.expert_placement; AUTO is resolved with the ranks */
 enum { CDR_PREC_AUTO, CDR_PREC_BF16, CDR_PREC_F32 };
 enum { CDR_LEVEL_ERROR, CDR_LEVEL_WARNING, CDR_LEVEL_INFO, CDR_LEVEL_DEBUG };      /* as cdr_log_level */
 enum { CDR_COLOR_AUTO, CDR_COLOR_ALWAYS, CDR_COLOR_NEVER };
@@ -199,7 +200,7 @@ typedef struct { const char *run; int64_t step; const char *const *allow; int n_
 cdr_status cdr_recipe_compare(const cdr_recipe *now, const cdr_recipe *old, const cdr_resume_spec *s, cdr_recipe_diff *d, cdr_err *err);
 
 /* What ranks decide: parallel.shard where auto, global_batch_tokens from gradient_accumulation_steps, r->ranks. Checks that
- * replicate x shard = n_ranks, powers of two under reduce tree, and that the batch divides. Call it once ranks are known. */
+ * replicate x shard = n_ranks, powers of two under reduce tree, that expert groups divide a replica, and that the batch divides. Call it once ranks are known. */
 cdr_status cdr_recipe_resolve_ranks(cdr_recipe *r, int n_ranks, cdr_err *err);
 /* What the length of the run decides: train.steps where epochs say it (steps_of_epochs: steps that train.epochs take, from the
  * data), schedule.horizon, schedule.warmup_steps. */

@@ -127,6 +127,21 @@ static cdr_status check_trainable(const cdr_recipe *r, cdr_err *err)
     return CDR_OK;
 }
 
+/* The expert axis is carved out of shard x context; what is left of it is expert-FSDP. */
+static cdr_status check_expert(const cdr_recipe *r, int64_t shard, cdr_err *err)
+{
+    int64_t ep = r->parallel.expert, ranks = shard * r->parallel.context;
+    const char *where = at(r, "parallel.expert");
+    if (!power_of_two(ep))
+        CDR_FAIL_ID(err, CDR_EUSER, "parallel.power-of-two", "%s: parallel.expert is %lld: widths are powers of two, since logical shards are merged in a binary "
+                    "tree. Take %lld", where, (long long)ep, (long long)1 << (63 - __builtin_clzll((uint64_t)ep)));
+    if (ranks > 0 && ranks % ep != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "parallel.expert", "%s: parallel.expert is %lld, which does not divide shard %lld x context %lld = %lld ranks: expert groups are "
+                    "carved out of them. Take a power of two up to %lld, or more ranks", where, (long long)ep, (long long)shard, (long long)r->parallel.context,
+                    (long long)ranks, (long long)1 << __builtin_ctzll((uint64_t)ranks));
+    return CDR_OK;
+}
+
 static cdr_status check_held_out(const cdr_recipe *r, cdr_err *err)
 {
     if (!r->data.eval.none && r->data.eval_fraction > 0)
@@ -158,6 +173,7 @@ cdr_status cdr__recipe_resolve(cdr_recipe *r, cdr_err *err)
         CDR_TRY(cdr_recipe_derive(r, "data.train_on", "all", "text: every token", err));
     if (r->generate.seed == CDR_AUTO) CDR_TRY(derive_int(r, "generate.seed", r->seed, "seed", err));
     CDR_TRY(check_held_out(r, err));
+    CDR_TRY(check_expert(r, r->parallel.shard > 0 ? r->parallel.shard : 0, err));
     if (r->train.steps != CDR_UNSET) CDR_TRY(cdr_recipe_resolve_steps(r, 0, err));
     return CDR_OK;
 }
@@ -206,7 +222,8 @@ static cdr_status resolve_mesh(cdr_recipe *r, int n_ranks, cdr_err *err)
     if (!power_of_two(rep) || !power_of_two(r->parallel.shard))
         CDR_FAIL_ID(err, CDR_EUSER, "parallel.power-of-two", "%s: replicate %lld x shard %lld: widths are powers of two, since logical shards are merged in a "
                     "binary tree", at(r, power_of_two(rep) ? "parallel.shard" : "parallel.replicate"), (long long)rep, (long long)r->parallel.shard);
-    return CDR_OK;
+    if (r->parallel.expert_placement == CDR_EXPERTS_AUTO) CDR_TRY(cdr_recipe_derive(r, "parallel.expert_placement", "home", "each expert on one rank of its group", err));
+    return check_expert(r, r->parallel.shard, err);
 }
 
 cdr_status cdr_recipe_resolve_ranks(cdr_recipe *r, int n_ranks, cdr_err *err)

@@ -41,6 +41,21 @@ static bool is_changed(const cdr_recipe *r, int row, const char *value)
     return !k->def || strcmp(k->def, value) != 0;
 }
 
+/* What follows from keys that are given, as far as they say it: ranks may be known only when they run. */
+static void derived(const cdr_recipe *r, cdr_text *t)
+{
+    const int64_t rep = r->parallel.replicate, devices = r->machine.devices, micro = r->train.micro_batch_tokens;
+    int64_t shard = r->parallel.shard > 0 ? r->parallel.shard : devices > 0 && devices % rep == 0 ? devices / rep : 0;
+    if (shard == 0) return;
+    cdr_text_printf(t, "derived   %lld data ranks", (long long)(rep * shard));
+    if (r->train.global_batch_tokens > 0 && r->train.global_batch_tokens / micro % (rep * shard) == 0)
+        cdr_text_printf(t, ", %lld accumulation steps", (long long)(r->train.global_batch_tokens / micro / (rep * shard)));
+    if (shard * r->parallel.context % r->parallel.expert == 0)
+        cdr_text_printf(t, ", efsdp %lld = shard %lld x context %lld / expert %lld", (long long)(shard * r->parallel.context / r->parallel.expert), (long long)shard,
+                        (long long)r->parallel.context, (long long)r->parallel.expert);
+    cdr_text_printf(t, "\n");
+}
+
 char *cdr_recipe_show(const cdr_recipe *r, bool changed, cdr_pool *pool)
 {
     int n, width = 0, value_width = 0;
@@ -58,6 +73,7 @@ char *cdr_recipe_show(const cdr_recipe *r, bool changed, cdr_pool *pool)
                 cdr_text_printf(&t, "%-*s  %-*s  %s\n", width, k[i].key, value_width, v, cdr_recipe_from(r, i, pool));
             }
         }
+    derived(r, &t);
     char *s = cdr_pool_strndup(pool, t.s ? t.s : "", t.n);
     cdr_text_free(&t);
     return s;

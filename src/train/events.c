@@ -99,6 +99,7 @@ static void banner_lines(cdr_events *e, const char *how)
             s->device->n_threads == 1 ? "" : "s", s->device->kind == CDR_DEV_CPU ? "cpu" : s->device->name, cdr_isa_name(s->device->isa),
             ceiling, cdr_comm_transport(s->world),
             s->r.train.reduce == CDR_REDUCE_TREE ? "tree" : "free");
+    if (s->n_ranks > 1) fprintf(e->out, "mesh      %s\n", cdr__mesh_text(s));
     fprintf(e->out, "memory    %.1f MiB planned (%.3f x its lower bound): weights %.1f, optimizer %.1f, step %.1f\n", mib(total),
             (double)total / (double)CDR_MAX(b->lower_bound[0], 1), mib(run_class(b, CDR_C_WEIGHT)), mib(run_class(b, CDR_C_OPTIM)), mib(b->exec_bytes[0]));
     for (int i = 0; i < s->r.n_notes; i++) fprintf(e->out, "note      %s\n", s->r.notes[i]);
@@ -121,11 +122,7 @@ void cdr__events_banner(cdr_events *e, const char *how)
     cdr_jw_str(&w, "reduce", s->r.train.reduce == CDR_REDUCE_TREE ? "tree" : "free");
     cdr_jw_int(&w, "ranks", s->n_ranks);
     cdr_jw_begin(&w, "mesh", '{');
-    cdr_jw_int(&w, "replicate", s->mesh.size[0]);
-    cdr_jw_int(&w, "shard", s->mesh.size[1]);
-    cdr_jw_int(&w, "context", 1);
-    cdr_jw_int(&w, "expert", 1);
-    cdr_jw_int(&w, "efsdp", s->mesh.size[1]);
+    cdr__mesh_json(&s->mesh, &w);
     cdr_jw_end(&w, '}');
     cdr_jw_str(&w, "transport", cdr_comm_transport(s->world));
     cdr_jw_str(&w, "launcher", cdr_comm_source(s->world));

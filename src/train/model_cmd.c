@@ -17,13 +17,14 @@ static cdr_status open_checkpoint(cdr_session *s, const char *path, const cdr_co
     return cdr__session_tokenizer(s, err);
 }
 
-/* Ranks of this command, whatever the run had: all of them shard. */
+/* Ranks of this command, whatever the run had: all of them shard, and hold as many experts each as they can. */
 static cdr_status layout(cdr_session *s, cdr_err *err)
 {
     cdr_comm_spec spec = { "auto", s->r.parallel.timeout };
     CDR_TRY(cdr_comm_open(&spec, &s->world, err));
     s->r.parallel.replicate = 1;
     s->r.parallel.shard = cdr_comm_size(s->world);
+    while (s->r.parallel.shard % s->r.parallel.expert != 0) s->r.parallel.expert /= 2;
     s->r.ranks.n_micro = 1;
     cdr__session_mesh(s, cdr_comm_rank(s->world), cdr_comm_size(s->world));
     return CDR_OK;

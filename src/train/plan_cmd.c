@@ -63,8 +63,8 @@ static void to_text(const plan *p, cdr_text *t)
     cdr_format_count(limit, s->info->n_active);
     cdr_format_count(off, cdr__trained_params(s));
     if (s->info->n_params >= 1000000) cdr_text_printf(t, "          %s parameters, %s active, %s trained\n", n, limit, off);     /* the line above rounds */
-    cdr_text_printf(t, "mesh      replicate %d x shard %d x context 1; %lld micro-batch%s of %lld tokens a rank; %d rank%s compiled in %.2f s\n",
-                    s->mesh.size[0], s->mesh.size[1], (long long)s->r.ranks.n_micro, s->r.ranks.n_micro == 1 ? "" : "es", (long long)s->opts.T,
+    cdr_text_printf(t, "mesh      %s; %lld micro-batch%s of %lld tokens a rank; %d rank%s compiled in %.2f s\n", cdr__mesh_text(s),
+                    (long long)s->r.ranks.n_micro, s->r.ranks.n_micro == 1 ? "" : "es", (long long)s->opts.T,
                     s->n_ranks, s->n_ranks == 1 ? "" : "s", s->compile_s);
     cdr_text_printf(t, "per device, MB:");
     for (int c = 0, first = 1; c < CDR_N_CLASSES; c++)

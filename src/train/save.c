@@ -151,12 +151,16 @@ cdr_status cdr__save(cdr_session *s, int64_t step, int64_t tokens, int64_t train
     }
     int64_t written = 0;
     if (s->rank == 0) {
-        char mesh[128];
-        snprintf(mesh, sizeof mesh, "{\"replicate\":%d,\"shard\":%d,\"context\":1,\"expert\":1,\"efsdp\":1}", s->mesh.size[0], s->mesh.size[1]);
+        cdr_text mesh = { 0 };
+        cdr_jw w = { .t = &mesh };
+        cdr_jw_begin(&w, NULL, '{');
+        cdr__mesh_json(&s->mesh, &w);
+        cdr_jw_end(&w, '}');
         cdr_ckpt_meta meta = { .step = step, .n_ranks = n_writers, .recipe_hash = cdr_recipe_hash(&s->r), .description_hash = s->info->hash,
-                               .mesh_json = mesh, .state_json = state_text(s, step, tokens, trained, best_eval, pool),
+                               .mesh_json = mesh.s, .state_json = state_text(s, step, tokens, trained, best_eval, pool),
                                .recipe_yaml = cdr_recipe_yaml(&s->r, pool) };
         st = cdr_ckpt_finish(s->r.output_dir, &meta, parts, n_writers, &written, err);
+        cdr_text_free(&mesh);
         if (st == CDR_OK) st = cdr_ckpt_prune(s->r.output_dir, s->r.checkpoint.keep == CDR_ALL ? 0 : (int)s->r.checkpoint.keep, err);
     }
     cdr_pool_free(pool);

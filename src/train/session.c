@@ -39,7 +39,39 @@ void cdr__session_mesh(cdr_session *s, int rank, int n_ranks)
     s->n_ranks = n_ranks;
     int shard = (int)s->r.parallel.shard;
     s->mesh = (cdr_mesh){ .size = { (int)s->r.parallel.replicate, shard, 1 }, .rank = { rank / shard, rank % shard, 0 }, .world = n_ranks,
-                          .world_rank = rank };
+                          .world_rank = rank, .expert = (int)s->r.parallel.expert };
+}
+
+char *cdr__mesh_text(const cdr_session *s)
+{
+    int ep = cdr_mesh_expert(&s->mesh);
+    char experts[80] = "";
+    if (ep > 1) snprintf(experts, sizeof experts, "; ep %d = %d experts a rank, efsdp %d", ep, s->info->moe.experts / ep, cdr_mesh_efsdp(&s->mesh));
+    return cdr_pool_printf(s->pool, "replicate %d x shard %d x context %d%s", s->mesh.size[CDR_AXIS_REPLICATE], s->mesh.size[CDR_AXIS_SHARD],
+                           s->mesh.size[CDR_AXIS_CONTEXT], experts);
+}
+
+void cdr__mesh_json(const cdr_mesh *m, cdr_jw *w)
+{
+    cdr_jw_int(w, "replicate", m->size[CDR_AXIS_REPLICATE]);
+    cdr_jw_int(w, "shard", m->size[CDR_AXIS_SHARD]);
+    cdr_jw_int(w, "context", m->size[CDR_AXIS_CONTEXT]);
+    cdr_jw_int(w, "expert", cdr_mesh_expert(m));
+    cdr_jw_int(w, "efsdp", cdr_mesh_efsdp(m));
+}
+
+/* Each rank of an expert group holds as many experts. */
+static cdr_status check_experts(const cdr_session *s, cdr_err *err)
+{
+    const char *where = cdr__recipe_at(&s->r, cdr_recipe_key("parallel.expert"));
+    int ep = cdr_mesh_expert(&s->mesh), experts = s->info->moe.experts;
+    if (ep > 1 && s->info->moe.n == 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "parallel.expert", "%s: parallel.expert is %d, but %s has no layer with routed experts. Take parallel.expert=1", where, ep,
+                    s->info->name);
+    if (experts % ep != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "parallel.expert", "%s: parallel.expert is %d, which does not divide the %d experts of %s: each rank of a group holds as many. "
+                    "Take a power of two up to %d", where, ep, experts, s->info->name, experts & -experts);
+    return CDR_OK;
 }
 
 cdr_status cdr__session_ranks(cdr_session *s, cdr_err *err)
@@ -130,6 +162,7 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
 {
     const cdr_recipe *r = &s->r;
     cdr_compile_opts o = cdr_compile_defaults();
+    CDR_TRY(check_experts(s, err));
     bool bf16 = device == CDR_DEV_CUDA || (isa & CDR_ISA_AVX512_BF16);
     if (r->precision.compute == CDR_PREC_AUTO) CDR_TRY(derive_precision(s, "precision.compute", device, bf16, err));
     if (r->precision.params == CDR_PREC_AUTO) CDR_TRY(derive_precision(s, "precision.params", device, r->precision.compute == CDR_PREC_BF16, err));
@@ -149,6 +182,8 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
     o.reshard = (cdr_reshard)r->parallel.reshard_after_forward;
     o.prefetch = (int)r->parallel.prefetch;
     o.order = r->train.reduce == CDR_REDUCE_TREE ? CDR_ORDER_TREE : CDR_ORDER_FREE;
+    o.parallel.dispatch_factor = r->parallel.dispatch_factor;
+    o.parallel.balanced = r->parallel.expert_placement == CDR_EXPERTS_BALANCED;
     o.weight_decay = r->optimizer.weight_decay;
     o.beta1 = r->optimizer.beta1;
     o.beta2 = r->optimizer.beta2;

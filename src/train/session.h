@@ -46,6 +46,9 @@ cdr_status cdr__session_device(cdr_session *s, cdr_err *err);
 void cdr__session_close(cdr_session *s);
 /* The mesh's place of a rank; opts for it. */
 void cdr__session_mesh(cdr_session *s, int rank, int n_ranks);
+/* "replicate 2 x shard 64 x context 1", and where experts are split "; ep 64 = 14 experts a rank, efsdp 1". In s->pool. */
+char *cdr__mesh_text(const cdr_session *s);
+void cdr__mesh_json(const cdr_mesh *m, cdr_jw *w);                         /* members of an open object */
 /* Threads of a rank: the recipe's, else OMP_NUM_THREADS where the machine is this one, else its share of the cores. */
 int cdr__session_threads(const cdr_session *s, int cores, bool this_machine);
 cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_threads, cdr_err *err);
