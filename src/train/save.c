@@ -1,5 +1,6 @@
 /* save.c: a session's parameters and optimizer states to and from layout-free checkpoints. Each row is handed over by
- * exactly one rank: sharded parameters by the shards of replica 0, whole ones by the shard (index mod n).
+ * exactly one rank: split parameters (rows over the shard axis, matrices of a stack over expert groups) by the shards of
+ * replica 0, whole ones by the shard (index mod n). Writers are numbered by shard; the order of their rows may be another.
  *
  *   trained by AdamW: weight, master (unless it is the weight), m, v      by Muon: weight, master, momentum
  *   changed by a rule of its own (selection bias): bias                   frozen: nothing; drawn again from the seed
@@ -66,7 +67,7 @@ static int64_t collect(cdr_session *s, cdr_ckpt_piece *piece, cdr_pool *pool)
     int64_t n = 0;
     for (int32_t i = 0; i < s->bundle.n_params; i++) {
         const cdr_param *q = &s->bundle.params[i];
-        bool split = q->split[0] == CDR_AXIS_SHARD;
+        bool split = q->split[0] >= 0;
         if (q->train == CDR_FROZEN || (!split && i % s->mesh.size[CDR_AXIS_SHARD] != s->mesh.rank[CDR_AXIS_SHARD])) continue;
         kept x[MAX_VALUES];
         for (int k = 0, n_values = values_of(q, x); k < n_values; k++) {
