@@ -191,6 +191,9 @@ static void one_rank_without_launcher(void)
     T_STR(cdr_comm_source(w), "none");
     T_CHECK(cdr_comm_rank(w) == 0 && cdr_comm_size(w) == 1);
     T_CHECK(world_collectives(w, 3) == 0);
+    const void *ptr[2] = { &err, NULL };
+    T_CHECK(cdr_comm_expose(w, ptr, 2, 5) == CDR_OK && cdr_comm_peer(w, 0, 0) == &err && cdr_comm_peer(w, 0, 1) == NULL);
+    T_CHECK(cdr_comm_barrier(w) == CDR_OK);
     cdr_comm *s = cdr_comm_split(w, 3, 5, &err);
     int64_t x = 5;
     T_CHECK(s && cdr_comm_size(s) == 1 && cdr_comm_sum_i64(s, &x, 1) == CDR_OK && x == 5);
@@ -326,6 +329,51 @@ static void ten_thousand_collectives(void)
     T_CHECK(run_quiet(2, soak, n) == 0);
     T_CHECK(run_quiet(4, soak, n) == 0);
     T_CHECK(run_quiet(128, soak, n / 50) == 0);
+}
+
+/* Every rank reads words of every other, out of two operands of its slab; one is named by odd ranks alone. begin and end have work of
+ * their own between them, of a length that differs by rank; many rounds, on the world and on a split, one after the other. */
+static int exposes(cdr_comm *w, int rounds)
+{
+    cdr_err err = { 0 };
+    enum { WORDS = 500 };
+    int me = cdr_comm_rank(w);
+    int64_t *slab = cdr_comm_slab(w, 3 * WORDS * sizeof(int64_t), &err);
+    cdr_comm *half = cdr_comm_split(w, me % 2, me, &err);
+    EXPECT(slab && half);
+    for (int round = 0; round < rounds; round++) {
+        cdr_comm *c = round % 3 == 2 ? half : w;
+        int size = cdr_comm_size(c), n = 1 + round % 2;
+        const void *ptr[2] = { slab + round % 3 * WORDS, me % 2 ? slab : NULL };
+        int64_t *own = slab + round % 3 * WORDS, busy = 0;
+        for (int i = 0; i < WORDS; i++) own[i] = (int64_t)me * 100000000 + round * 1000 + i;
+        if (round % 4 == 0) {
+            EXPECT_OK(cdr_comm_expose(c, ptr, n, (uint64_t)round));
+        } else {
+            EXPECT_OK(cdr_comm_expose_begin(c, ptr, n, (uint64_t)round));
+            for (int64_t i = 0; i < (int64_t)(draw(9, (uint64_t)(round * 64 + me)) % 20000); i++) busy += own[i % WORDS] % 7;
+            EXPECT(busy >= 0);
+            EXPECT_OK(cdr_comm_expose_end(c));
+        }
+        for (int r = 0; r < size; r++) {
+            int who = c == w ? r : r * 2 + me % 2;
+            const int64_t *theirs = cdr_comm_peer(c, r, 0);
+            for (int i = 0; i < WORDS; i++) EXPECT(theirs[i] == (int64_t)who * 100000000 + round * 1000 + i);
+            if (n == 2) EXPECT((cdr_comm_peer(c, r, 1) != NULL) == (who % 2 == 1));
+            if (n == 2 && who % 2) EXPECT(who == me ? cdr_comm_peer(c, r, 1) == slab : *(const int64_t *)cdr_comm_peer(c, r, 1) / 100000000 == who);
+        }
+        EXPECT_OK(cdr_comm_barrier(c));
+    }
+    return 0;
+}
+
+static void peers_read_what_is_exposed(void)
+{
+    int n = t_quick() ? 200 : 2000;
+    T_CHECK(run_quiet(1, exposes, n) == 0);
+    T_CHECK(run_quiet(2, exposes, n) == 0);
+    T_CHECK(run_quiet(8, exposes, n / 4) == 0);
+    T_CHECK(run_quiet(64, exposes, n / 50) == 0);
 }
 
 /* ---- operators -------------------------------------------------------------------------------------------------------- */
@@ -474,6 +522,7 @@ static void threads_as_ranks(void)
         threads_run(sizes[i], small_ones, 5);
     }
     threads_run(8, splits, 4);
+    threads_run(8, exposes, 100);
     threads_run(8, operators, 8);
     threads_run(4, soak, 1000);
 }
@@ -558,6 +607,7 @@ int main(int argc, char **argv)
     T_RUN(tree_sums_on_1_to_128_ranks);
     T_RUN(small_collectives);
     T_RUN(splits_of_every_shape);
+    T_RUN(peers_read_what_is_exposed);
     T_RUN(operators_on_1_2_4_8_ranks);
     T_RUN(operators_in_a_graph);
     T_RUN(ten_thousand_collectives);

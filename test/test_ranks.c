@@ -31,6 +31,23 @@ static cdr_status reduce_forever(cdr_comm *w, int stop_at, void (*fate)(int i))
     return st;
 }
 
+/* fate: between the halves of an expose, where the rank has arrived and its peers go on; or before it. */
+static cdr_status expose_forever(cdr_comm *w, int stop_at, void (*fate)(int i), bool inside)
+{
+    const void *ptr[1] = { cdr_comm_slab(w, BYTES, NULL) };
+    cdr_status st = CDR_OK;
+    for (int i = 0; i < 100000 && st == CDR_OK; i++) {
+        cdr_comm_note(w, 7, 3, "reduce_scatter");
+        if (i == stop_at && fate && !inside) fate(i);
+        st = cdr_comm_expose_begin(w, ptr, 1, 1);
+        if (i == stop_at && fate && inside) fate(i);
+        cdr_status end = cdr_comm_expose_end(w);
+        if (st == CDR_OK) st = end;
+        if (st == CDR_OK) st = cdr_comm_barrier(w);
+    }
+    return st;
+}
+
 static void die_by_kill(int i) { (void)i; kill(getpid(), SIGKILL); }
 static void die_by_exit_0(int i) { (void)i; _exit(0); }
 static void die_by_exit_3(int i) { (void)i; _exit(3); }
@@ -44,6 +61,10 @@ static int exits_3(cdr_comm *w, int who) { return (int)reduce_forever(w, 50, cdr
 static int aborts(cdr_comm *w, int who) { return (int)reduce_forever(w, 50, cdr_comm_rank(w) == who ? die_by_abort : NULL); }
 static int sleeps(cdr_comm *w, int who) { return (int)reduce_forever(w, 50, cdr_comm_rank(w) == who ? sleep_long : NULL); }
 static int stops(cdr_comm *w, int who) { return (int)reduce_forever(w, 50, cdr_comm_rank(w) == who ? stop_self : NULL); }
+
+static int killed_exposing(cdr_comm *w, int who) { return (int)expose_forever(w, 50, cdr_comm_rank(w) == who ? die_by_kill : NULL, true); }
+static int killed_before(cdr_comm *w, int who) { return (int)expose_forever(w, 50, cdr_comm_rank(w) == who ? die_by_kill : NULL, false); }
+static int sleeps_exposing(cdr_comm *w, int who) { return (int)expose_forever(w, 50, cdr_comm_rank(w) == who ? sleep_long : NULL, true); }
 
 /* Killed from outside after so many microseconds, wherever it is then. */
 static int killed_anywhere(cdr_comm *w, int after_us)
@@ -91,6 +112,8 @@ static void loss_killed(void)
     check_loss(2, killed, 1, 60, CDR_ERANK, "killed by signal 9");
     check_loss(4, killed, 0, 60, CDR_ERANK, "killed by signal 9");
     check_loss(8, killed, 5, 60, CDR_ERANK, "killed by signal 9");
+    check_loss(4, killed_exposing, 2, 60, CDR_ERANK, "killed by signal 9");
+    check_loss(4, killed_before, 2, 60, CDR_ERANK, "killed by signal 9");
 }
 
 static void loss_killed_at_fifty_points(void)
@@ -115,6 +138,7 @@ static void loss_silent(void)
 {
     check_loss(4, sleeps, 2, 1, CDR_ERANK, "silent (sleeping)");
     check_loss(2, stops, 0, 1, CDR_ERANK, "silent (stopped)");
+    check_loss(4, sleeps_exposing, 1, 1, CDR_ERANK, "silent (sleeping)");
 }
 
 /* It still has something to write when its peers have ended: its own exit code must come through. */
@@ -136,6 +160,16 @@ static int wrong_call(cdr_comm *w, int who)
     cdr_piece p = { .full = slab, .local = slab + 1024, .rows = 64, .row_bytes = 4, .dtype = CDR_F32 };
     if (cdr_comm_rank(w) == who) return (int)cdr_comm_gather(w, &p, 1);
     return (int)cdr_comm_reduce_scatter(w, &p, 1);
+}
+
+/* Other shapes; or a plain collective where others expose */
+static int wrong_expose(cdr_comm *w, int who)
+{
+    float *slab = cdr_comm_slab(w, BYTES, NULL);
+    const void *ptr[2] = { slab, slab };
+    cdr_piece p = { .full = slab, .local = slab + 1024, .rows = 64, .row_bytes = 4, .dtype = CDR_F32 };
+    if (cdr_comm_rank(w) == who % 3 && who >= 3) return (int)cdr_comm_gather(w, &p, 1);
+    return (int)cdr_comm_expose(w, ptr, 2, cdr_comm_rank(w) == who ? 8 : 7);
 }
 
 /* 0 waits for 1 in the first pair, 1 for 2 in the second, 2 for 0 in the third */
@@ -172,6 +206,11 @@ static void loss_of_order(void)
     T_CHECK(run_ranks(3, wrong_call, 1, 60, said, sizeof said, &ms) == CDR_ERANK);
     T_HAS(said, "another collective");
     T_CHECK(ms < 10000);
+    for (int who = 0; who < 6; who++) {
+        T_CHECK(run_ranks(3, wrong_expose, who, 60, said, sizeof said, &ms) == CDR_ERANK);
+        T_HAS(said, "another collective");
+        T_CHECK(ms < 10000);
+    }
     T_CHECK(run_ranks(3, circle, 0, 1, said, sizeof said, &ms) == CDR_ERANK);
     T_HAS(said, "waits in another collective");
     T_CHECK(ms < 10000);

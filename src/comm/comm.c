@@ -172,6 +172,35 @@ cdr_status cdr_comm_broadcast(cdr_comm *c, void *x, size_t bytes, int root)
 }
 
 cdr_status cdr_comm_barrier(cdr_comm *c) { return c->t->barrier(c); }
+
+cdr_status cdr_comm_expose_begin(cdr_comm *c, const void *const *ptr, int n, uint64_t signature)
+{
+    CDR_CHECK(n >= 0 && n <= CDR_EXPOSE_MAX);
+    CDR_CHECK(!c->exposing);
+    c->n_exposed = n;
+    c->exposing = true;
+    return c->t->expose_begin(c, ptr, n, signature);
+}
+
+cdr_status cdr_comm_expose_end(cdr_comm *c)
+{
+    CDR_CHECK(c->exposing);
+    c->exposing = false;
+    return c->t->expose_end(c);
+}
+
+cdr_status cdr_comm_expose(cdr_comm *c, const void *const *ptr, int n, uint64_t signature)
+{
+    cdr_status st = cdr_comm_expose_begin(c, ptr, n, signature), end = cdr_comm_expose_end(c);
+    return st != CDR_OK ? st : end;
+}
+
+const void *cdr_comm_peer(cdr_comm *c, int rank, int k)
+{
+    CDR_CHECK(!c->exposing && rank >= 0 && rank < c->size && k >= 0 && k < c->n_exposed);
+    return c->peer[rank * CDR_EXPOSE_MAX + k];
+}
+
 void cdr_comm_note(cdr_comm *c, int64_t step, int layer, const char *what) { c->t->note(c, step, layer, what); }
 void cdr_comm_lost(cdr_comm *c, cdr_err *err) { c->t->lost(c, err); }
 

@@ -57,9 +57,11 @@ cdr_status cdr_comm_barrier(cdr_comm *c);
 
 /* Reading peers where their operands lie, for operators that exchange rows whose number is data. Each rank names n operands in its slab
  * (NULL: none), the same n on all. peer: operand k of a rank of c, after expose has returned and until the next barrier has been begun by
- * this rank; NULL where the transport cannot address it (or none was named). signature: of kind and shapes, as they must agree.
+ * this rank; NULL where the transport cannot address it (or none was named); any thread of the rank may ask. signature: of kind and
+ * shapes, as they must agree. The next thing that a rank calls, on any communicator, is a barrier of c.
  *   cdr_comm_expose(c, ptr, 3, sig);  ... read cdr_comm_peer(c, r, k) ...  cdr_comm_barrier(c);
  * expose_begin + expose_end: the same in halves, with work between them that touches no peer. */
+enum { CDR_EXPOSE_MAX = 16 };      /* operands */
 cdr_status cdr_comm_expose(cdr_comm *c, const void *const *ptr, int n, uint64_t signature);
 cdr_status cdr_comm_expose_begin(cdr_comm *c, const void *const *ptr, int n, uint64_t signature);
 cdr_status cdr_comm_expose_end(cdr_comm *c);

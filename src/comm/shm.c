@@ -12,6 +12,8 @@
  * n = 8: ((0+1)+(2+3)) + ((4+5)+(6+7));  n = 7: ((0+1)+(2+3)) + ((4+5)+6);  n = 3: (0+1)+2. F32 sums in F32, F64 in F64;
  * I32 sums are exact, modulo 2^32.
  *
+ *   expose          publish all             | arrive, own work, wait | read the peers' where they lie, as the caller likes | barrier
+ *
  * Barrier: one counter and one futex word per communicator. The last to arrive adds 2 to the word and wakes the others;
  * bit 0 of it says that the job is lost, so that no one who is about to sleep can miss that. A waiter spins for some
  * microseconds only where each rank has a core of its own.
@@ -40,6 +42,8 @@ typedef struct shm_comm {
     cdr_shm_view *view;               /* the world owns it where owns_view, splits borrow it */
     bool owns_view;
     int i_slot;
+    uint32_t exposed_gen;             /* the word that expose_begin arrived at, and what it will compare */
+    uint64_t exposed_signature;
     struct shm_comm *world;
     cdr_shm_watcher watch;            /* world only, as what follows */
     const char **src;                 /* [n]: the peers' operands of one slice */
@@ -206,24 +210,35 @@ static cdr_status wait_gen(shm_comm *c, uint32_t gen)
     }
 }
 
-static cdr_status barrier(shm_comm *c)
+/* First half of a barrier; gen: what leave takes. */
+static cdr_status arrive(shm_comm *c, uint32_t *gen)
 {
     cdr_shm_slot *s = slot_of(c);
     cdr_shm_rank *me = own(c);
-    uint32_t gen = atomic_load_explicit(&s->gen, memory_order_acquire);
-    cdr_status st = CDR_OK;
-    if (gen & 1u) return CDR_ERANK;
+    *gen = atomic_load_explicit(&s->gen, memory_order_acquire);
+    if (*gen & 1u) return CDR_ERANK;
     atomic_store_explicit(&me->beat_ns, cdr_now_ns(), memory_order_relaxed);
-    atomic_store_explicit(&me->at, (uint64_t)(c->i_slot + 1) << 32 | gen, memory_order_relaxed);
+    atomic_store_explicit(&me->at, (uint64_t)(c->i_slot + 1) << 32 | *gen, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&s->count, 1, memory_order_acq_rel) + 1 == (uint32_t)c->base.size) {
         atomic_store_explicit(&s->count, 0, memory_order_relaxed);
         atomic_fetch_add(&s->gen, 2);
         if (atomic_load(&s->sleepers)) cdr__futex_wake(&s->gen);
-    } else {
-        st = wait_gen(c, gen);
     }
-    atomic_store_explicit(&me->at, 0, memory_order_relaxed);
+    return CDR_OK;
+}
+
+static cdr_status leave(shm_comm *c, uint32_t gen)
+{
+    cdr_status st = wait_gen(c, gen);
+    atomic_store_explicit(&own(c)->at, 0, memory_order_relaxed);
     return st;
+}
+
+static cdr_status barrier(shm_comm *c)
+{
+    uint32_t gen;
+    CDR_TRY(arrive(c, &gen));
+    return leave(c, gen);
 }
 
 static uint64_t mix(uint64_t h, uint64_t x)
@@ -232,22 +247,32 @@ static uint64_t mix(uint64_t h, uint64_t x)
     return h ^ (h >> 29);
 }
 
-/* First barrier of a collective: all have published, and all call the same. signature: of kind and shapes. Another
- * barrier must follow, so that no neighbour overwrites its signature before it was read here. */
-static cdr_status meet(shm_comm *c, uint64_t signature)
+static void sign(shm_comm *c, uint64_t signature)
 {
     cdr_shm_rank *me = own(c);
     uint64_t begun = atomic_load_explicit(&me->n_coll, memory_order_relaxed);
     atomic_store_explicit(&me->n_coll, begun + 1, memory_order_relaxed);
     atomic_store_explicit(&me->signature, signature, memory_order_relaxed);
-    CDR_TRY(barrier(c));
+}
+
+static cdr_status compare(shm_comm *c, uint64_t signature)
+{
     int neighbour = (c->base.rank + 1) % c->base.size;
     if (atomic_load_explicit(&record(c, neighbour)->signature, memory_order_relaxed) == signature) return CDR_OK;
     cdr__shm_blame(c->view, world_rank(c, neighbour), CDR_SHM_MISMATCH, 0);
     return CDR_ERANK;
 }
 
-enum { SIG_GATHER = 1, SIG_REDUCE_SCATTER, SIG_ALL_REDUCE, SIG_SUM, SIG_ALL_GATHER, SIG_BROADCAST };
+/* First barrier of a collective: all have published, and all call the same. signature: of kind and shapes. Another
+ * barrier must follow, so that no neighbour overwrites its signature before it was read here. */
+static cdr_status meet(shm_comm *c, uint64_t signature)
+{
+    sign(c, signature);
+    CDR_TRY(barrier(c));
+    return compare(c, signature);
+}
+
+enum { SIG_GATHER = 1, SIG_REDUCE_SCATTER, SIG_ALL_REDUCE, SIG_SUM, SIG_ALL_GATHER, SIG_BROADCAST, SIG_EXPOSE };
 
 static uint64_t piece_signature(int kind, const cdr_piece *p, int n)
 {
@@ -526,6 +551,35 @@ static cdr_status shm_broadcast(cdr_comm *base, void *x, size_t bytes, int root)
 
 static cdr_status shm_barrier(cdr_comm *base) { return barrier((shm_comm *)base); }
 
+static const uint64_t NOTHING = UINT64_MAX;                 /* published in place of an offset: no operand */
+
+static cdr_status shm_expose_begin(cdr_comm *base, const void *const *ptr, int n, uint64_t signature)
+{
+    shm_comm *c = (shm_comm *)base;
+    for (int k = 0; k < n; k++) {
+        if (ptr[k]) publish(c, k, ptr[k]);
+        else atomic_store_explicit(&own(c)->operand[k], NOTHING, memory_order_relaxed);
+    }
+    c->exposed_signature = mix(mix(SIG_EXPOSE, (uint64_t)n), signature);
+    sign(c, c->exposed_signature);
+    return arrive(c, &c->exposed_gen);
+}
+
+/* All offsets become pointers here, so that threads may read them. */
+static cdr_status shm_expose_end(cdr_comm *base)
+{
+    shm_comm *c = (shm_comm *)base;
+    if (c->exposed_gen & 1u) return CDR_ERANK;              /* it could not arrive */
+    CDR_TRY(leave(c, c->exposed_gen));
+    CDR_TRY(compare(c, c->exposed_signature));
+    for (int r = 0; r < base->size; r++)
+        for (int k = 0; k < base->n_exposed; k++) {
+            bool none = atomic_load_explicit(&record(c, r)->operand[k], memory_order_relaxed) == NOTHING;
+            base->peer[r * CDR_EXPOSE_MAX + k] = none ? NULL : operand(c, r, k);
+        }
+    return CDR_OK;
+}
+
 /* ---- open, split, slab, close ----------------------------------------------------------------------------------------- */
 static void shm_note(cdr_comm *base, int64_t step, int layer, const char *what)
 {
@@ -548,6 +602,7 @@ static shm_comm *comm_new(cdr_shm_view *v, int i_slot, int rank, int size, const
     shm_comm *c = cdr_alloc(sizeof *c);
     memset(c, 0, sizeof *c);
     c->base = (cdr_comm){ .t = &cdr_transport_shm, .source = source, .rank = rank, .size = size };
+    c->base.peer = cdr_alloc((size_t)size * CDR_EXPOSE_MAX * sizeof *c->base.peer);
     c->view = v;
     c->i_slot = i_slot;
     return c;
@@ -607,6 +662,7 @@ static void shm_close(cdr_comm *base)
     } else {
         atomic_fetch_sub(&slot_of(c)->refs, 1);
     }
+    cdr_free((void *)base->peer);
     cdr_free(c);
 }
 
@@ -684,5 +740,6 @@ const cdr_transport cdr_transport_shm = {
     .name = "shm", .open = shm_open_world, .split = shm_split, .close = shm_close, .slab = shm_slab,
     .gather = shm_gather, .reduce_scatter = shm_reduce_scatter, .all_reduce = shm_all_reduce,
     .sum_i64 = shm_sum_i64, .all_gather = shm_all_gather, .broadcast = shm_broadcast, .barrier = shm_barrier,
+    .expose_begin = shm_expose_begin, .expose_end = shm_expose_end,
     .note = shm_note, .lost = shm_lost,
 };

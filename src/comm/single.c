@@ -3,7 +3,7 @@
 
 #include <sys/mman.h>
 
-typedef struct { cdr_comm base; void *slab; size_t slab_bytes; } single_comm;
+typedef struct { cdr_comm base; void *slab; size_t slab_bytes; const void *exposed[CDR_EXPOSE_MAX]; } single_comm;
 
 static void copy(void *dst, const void *src, size_t bytes)
 {
@@ -33,6 +33,7 @@ static cdr_comm *make(const char *source)
 {
     single_comm *c = cdr_alloc(sizeof *c);
     *c = (single_comm){ .base = { .t = &cdr_transport_single, .source = source, .rank = 0, .size = 1 } };
+    c->base.peer = c->exposed;
     return &c->base;
 }
 
@@ -76,6 +77,15 @@ static cdr_status single_all_reduce(cdr_comm *c, const cdr_piece *p, int n) { (v
 static cdr_status single_sum_i64(cdr_comm *c, int64_t *x, int n) { (void)c, (void)x, (void)n; return CDR_OK; }
 static cdr_status single_broadcast(cdr_comm *c, void *x, size_t bytes, int root) { (void)c, (void)x, (void)bytes, (void)root; return CDR_OK; }
 static cdr_status single_barrier(cdr_comm *c) { (void)c; return CDR_OK; }
+
+static cdr_status single_expose_begin(cdr_comm *c, const void *const *ptr, int n, uint64_t signature)
+{
+    (void)signature;
+    for (int k = 0; k < n; k++) c->peer[k] = ptr[k];
+    return CDR_OK;
+}
+
+static cdr_status single_expose_end(cdr_comm *c) { (void)c; return CDR_OK; }
 static void single_note(cdr_comm *c, int64_t step, int layer, const char *what) { (void)c, (void)step, (void)layer, (void)what; }
 
 static cdr_status single_all_gather(cdr_comm *c, const void *src, void *dst, size_t bytes)
@@ -95,5 +105,6 @@ const cdr_transport cdr_transport_single = {
     .name = "single", .open = single_open, .split = single_split, .close = single_close, .slab = single_slab,
     .gather = single_gather, .reduce_scatter = single_reduce_scatter, .all_reduce = single_all_reduce,
     .sum_i64 = single_sum_i64, .all_gather = single_all_gather, .broadcast = single_broadcast, .barrier = single_barrier,
+    .expose_begin = single_expose_begin, .expose_end = single_expose_end,
     .note = single_note, .lost = single_lost,
 };

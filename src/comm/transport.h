@@ -31,6 +31,8 @@ typedef struct {
     cdr_status (*all_gather)(cdr_comm *c, const void *src, void *dst, size_t bytes);
     cdr_status (*broadcast)(cdr_comm *c, void *x, size_t bytes, int root);
     cdr_status (*barrier)(cdr_comm *c);
+    cdr_status (*expose_begin)(cdr_comm *c, const void *const *ptr, int n, uint64_t signature);   /* the operands of all in c->peer ... */
+    cdr_status (*expose_end)(cdr_comm *c);                                                        /* ... once this has returned */
     void (*note)(cdr_comm *c, int64_t step, int layer, const char *what);
     void (*lost)(cdr_comm *c, cdr_err *err);
 } cdr_transport;
@@ -41,6 +43,8 @@ struct cdr_comm {
     const char *source;
     int rank, size;
     cdr_comm *parent, *first, *next;     /* first: its splits, a list by next */
+    const void **peer;                   /* [size][CDR_EXPOSE_MAX]: operands that ranks expose */
+    int n_exposed; bool exposing;        /* exposing: between the halves */
 };
 
 /* What every transport does for a communicator of one rank: copies (single.c). */
