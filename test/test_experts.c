@@ -22,6 +22,7 @@ typedef struct {
 static void *bytes_of(const cdr_type *t)
 {
     void *p = NULL;
+    if (cdr_absent(t)) return NULL;
     if (posix_memalign(&p, 64, cdr_type_bytes(t) + 64) != 0) abort();
     memset(p, 0xff, cdr_type_bytes(t));                    /* NaN */
     return p;
@@ -77,9 +78,9 @@ static layer layer_new(shape z)
     t[CDR__EX_POS] = cdr_type_2d(CDR_I32, z.T, z.A);
     t[CDR__EX_W1] = t[CDR__EX_W3] = cdr_type_3d(z.dtype, z.E, z.I, z.L);
     t[CDR__EX_W2] = cdr_type_3d(z.dtype, z.E, z.L, z.I);
-    t[CDR__EX_TABLE] = (cdr_type){ .dtype = CDR_N_DTYPES };
+    for (int i = CDR__EX_TABLE; i < CDR__EX_N; i++) t[i] = (cdr_type){ .dtype = CDR_N_DTYPES };
     T_CHECK(cdr_op_experts.infer(&y.z.at, CDR__EX_N, t, &n, t + CDR__EX_N, NULL) == CDR_OK);
-    for (int i = 0; i < CDR__EX_N + 2; i++) y.p[i] = cdr_absent(&t[i]) ? NULL : bytes_of(&t[i]);
+    for (int i = 0; i < CDR__EX_N + 2; i++) y.p[i] = bytes_of(&t[i]);
     fill(y.p[CDR__EX_X], &t[CDR__EX_X], 1, 1.0f);
     fill(y.p[CDR__EX_P], &t[CDR__EX_P], 2, 0.5f);
     for (int i = CDR__EX_W1; i <= CDR__EX_W2; i++) fill(y.p[i], &t[i], (uint64_t)(3 + i), 0.2f);
@@ -137,7 +138,7 @@ static void run(layer *y, const how *h)
     pb[CDR__EXB_GU] = p[CDR__EX_N + 1];
     if (!h->keep) t[CDR__EX_N + 1] = tb[CDR__EXB_GU] = none, p[CDR__EX_N + 1] = pb[CDR__EXB_GU] = NULL;
     for (int i = CDR__EX_N; i < CDR__EX_N + 2; i++) if (p[i]) memset(p[i], 0xff, cdr_type_bytes(&t[i]));
-    for (int i = CDR__EXB_N; i < CDR__EXB_N + CDR__EXB_N_OUT; i++) memset(pb[i], 0xff, cdr_type_bytes(&tb[i]));
+    for (int i = CDR__EXB_N; i < CDR__EXB_N + CDR__EXB_N_OUT; i++) if (pb[i]) memset(pb[i], 0xff, cdr_type_bytes(&tb[i]));
     call(&cdr_op_experts, y, h, CDR__EX_N, 2, t, p);
     call(&cdr_op_experts_bwd, y, h, CDR__EXB_N, CDR__EXB_N_OUT, tb, pb);
 }
@@ -146,7 +147,8 @@ static void run(layer *y, const how *h)
 static uint64_t outputs(const layer *y)
 {
     uint64_t h = cdr_hash64(y->p[CDR__EX_N], cdr_type_bytes(&y->t[CDR__EX_N]), 0);
-    for (int i = CDR__EXB_N; i < CDR__EXB_N + CDR__EXB_N_OUT; i++) h = cdr_hash64(y->pb[i], cdr_type_bytes(&y->tb[i]), h);
+    for (int i = CDR__EXB_N; i < CDR__EXB_N + CDR__EXB_N_OUT; i++)
+        if (y->pb[i]) h = cdr_hash64(y->pb[i], cdr_type_bytes(&y->tb[i]), h);
     return h;
 }
 
@@ -256,7 +258,7 @@ static void kernels_agree(void)
         run(&o, &(how){ name[k + 1], 2, 0, false });
         if (same) T_CHECK(outputs(&y) == outputs(&o));
         for (int i = CDR__EXB_N; i < CDR__EXB_N + CDR__EXB_N_OUT; i++)
-            for (int64_t j = 0; j < cdr_type_elems(&y.tb[i]); j++) T_NEAR(element(y.pb[i], &y.tb[i], j), element(o.pb[i], &y.tb[i], j), 1e-3);
+            for (int64_t j = 0; y.pb[i] && j < cdr_type_elems(&y.tb[i]); j++) T_NEAR(element(y.pb[i], &y.tb[i], j), element(o.pb[i], &y.tb[i], j), 1e-3);
     }
     layer_free(&y);
     layer_free(&o);
@@ -425,7 +427,7 @@ static void nobody_gives_zeros(void)
             for (int i = CDR__EX_N; i < CDR__EX_N + 2; i++)
                 for (int64_t j = 0; j < cdr_type_elems(&y.t[i]); j++) T_CHECK(element(y.p[i], &y.t[i], j) == 0);
             for (int i = CDR__EXB_N; i < CDR__EXB_N + CDR__EXB_N_OUT; i++)
-                for (int64_t j = 0; j < cdr_type_elems(&y.tb[i]); j++) T_CHECK(element(y.pb[i], &y.tb[i], j) == 0);
+                for (int64_t j = 0; y.pb[i] && j < cdr_type_elems(&y.tb[i]); j++) T_CHECK(element(y.pb[i], &y.tb[i], j) == 0);
         }
         layer_free(&y);
     }

@@ -210,7 +210,7 @@ static void moe(int softmax, bool keep_gate_up)
     cdr_router(r.g, put(&r, &gd, of("logits", form), CDR_F32), put(&r, &gd, of("bias", form), CDR_F32), put(&r, &gd, "start", CDR_I32),
                put(&r, &gd, "pos", CDR_I32), &ra, &idx, &p, &alpha);
     cdr_dispatch(r.g, idx, 8, &perm, &offs, &pos);
-    cdr_val u = cdr_experts(r.g, x, p, perm, offs, pos, w1, w3, w2, CDR_NONE, &ea, keep_gate_up);
+    cdr_val u = cdr_experts(r.g, x, p, perm, offs, pos, w1, w3, w2, CDR_NONE, NULL, &ea, keep_gate_up);
     if (r.g->failed) fprintf(stderr, "  %s\n", r.err.text);
     T_CHECK(!r.g->failed);
     grad_of(&r, call_of(&r, &cdr_op_experts), 0, put(&r, &gd, of("du", form), CDR_F32), 0, din);

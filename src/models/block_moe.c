@@ -132,7 +132,7 @@ static cdr_val routed(cdr_graph *g, const cdr__block *b, const char *const *name
     cdr_dispatch(g, r->idx_Tk, (int)a->experts, &perm_R, &offs_E1, &pos_Tk);
     cdr_experts_attr at = { .top_k = (int32_t)a->top_k, .situ = a->act.situ, .beta = a->act.beta, .linear_beta = a->act.linear_beta, .capacity = io->capacity };
     return cdr_experts(g, z_TL, r->p_Tk, perm_R, offs_E1, pos_Tk, cdr__block_param(g, b, name, "expert.gate"), cdr__block_param(g, b, name, "expert.up"),
-                       cdr__block_param(g, b, name, "expert.down"), CDR_NONE, &at, io->keep_gate_up && io->mode == CDR_MODE_TRAIN);
+                       cdr__block_param(g, b, name, "expert.down"), CDR_NONE, NULL, &at, io->keep_gate_up && io->mode == CDR_MODE_TRAIN);
 }
 
 static cdr_val moe_forward(cdr_graph *g, const cdr__block *b, const char *const *name, cdr_io *io, cdr_val x_TD)

@@ -16,9 +16,13 @@
 #include "ops/cpu.h"
 
 cdr_val cdr_experts(cdr_graph *g, cdr_val x, cdr_val p, cdr_val perm, cdr_val offs, cdr_val pos, cdr_val w1, cdr_val w3, cdr_val w2,
-                    cdr_val table, const cdr_experts_attr *a, bool keep_gate_up)
+                    cdr_val table, const cdr_experts_adapter adapters[3], const cdr_experts_attr *a, bool keep_gate_up)
 {
-    const cdr_val in[] = { x, p, perm, offs, pos, w1, w3, w2, table };
+    cdr_val in[CDR__EX_N] = { x, p, perm, offs, pos, w1, w3, w2, table };
+    for (int m = 0; m < 3; m++) {
+        in[CDR__EX_A1 + 2 * m] = adapters ? adapters[m].a : CDR_NONE;
+        in[CDR__EX_B1 + 2 * m] = adapters ? adapters[m].b : CDR_NONE;
+    }
     cdr_val out[] = { CDR_NEW, keep_gate_up ? CDR_NEW : CDR_NONE };
     return cdr_graph_call(g, &cdr_op_experts, a, CDR__EX_N, in, 2, out) < 0 ? CDR_NONE : out[0];
 }
@@ -46,6 +50,18 @@ static cdr_status check_attr(const char *op, const cdr_experts_attr *a, cdr_err 
     return CDR_OK;
 }
 
+/* Adapters of matrix m, [E][rows][cols]: A [E][K][cols], B [E][rows][K] */
+static cdr_status check_adapter(const char *op, const cdr_type *in, int m, cdr_err *e)
+{
+    static const char *const name[3][2] = { { "A1", "B1" }, { "A3", "B3" }, { "A2", "B2" } };
+    const cdr_type *a = &in[CDR__EX_A1 + 2 * m], *b = &in[CDR__EX_B1 + 2 * m], *w = &in[CDR__EX_W1 + m];
+    if (cdr_absent(a) && cdr_absent(b)) return CDR_OK;
+    if (cdr_absent(a) || cdr_absent(b)) CDR_FAIL(e, CDR_EINVAL, "%s: %s without %s: adapters come in pairs", op, name[m][cdr_absent(a)], name[m][cdr_absent(b)]);
+    if (a->n_dim != 3 || a->n[1] < 1) CDR_FAIL(e, CDR_EINVAL, "%s: %s must be [experts, rank, width], rank 1 or more", op, name[m][0]);
+    CDR_TRY(shaped(op, name[m][0], a, -1, cdr_type_3d(0, w->n[0], a->n[1], w->n[2]), e));
+    return shaped(op, name[m][1], b, -1, cdr_type_3d(0, w->n[0], w->n[1], a->n[1]), e);
+}
+
 /* The forward's inputs */
 static cdr_status check_inputs(const char *op, const cdr_experts_attr *a, const cdr_type *in, cdr_err *e)
 {
@@ -65,6 +81,8 @@ static cdr_status check_inputs(const char *op, const cdr_experts_attr *a, const 
     CDR_TRY(shaped(op, "w1", w1, -1, cdr_type_3d(0, E, I, L), e));
     CDR_TRY(shaped(op, "w3", &in[CDR__EX_W3], -1, cdr_type_3d(0, E, I, L), e));
     CDR_TRY(shaped(op, "w2", &in[CDR__EX_W2], -1, cdr_type_3d(0, E, L, I), e));
+    for (int m = 0; m < 3; m++) CDR_TRY(check_adapter(op, in, m, e));
+    for (int i = CDR__EX_A1; i < CDR__EX_N; i++) if (!cdr_absent(&in[i])) CDR_FAIL(e, CDR_EINVAL, "%s: adapters are not in this version", op);
     if (cdr_absent(table)) return CDR_OK;
     CDR_TRY(shaped(op, "table", table, CDR_I64, cdr_type_2d(0, E, 3), e));
     for (int i = CDR__EX_W1; i <= CDR__EX_W2; i++)
@@ -79,7 +97,7 @@ static cdr_type gu_type(const cdr_experts_attr *a, const cdr_type *x, const cdr_
 
 static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
-    if (n_in != CDR__EX_N) CDR_FAIL(e, CDR_EINVAL, "experts: takes x, p, perm, offs, pos, w1, w3, w2 and table, got %d operands", n_in);
+    if (n_in != CDR__EX_N) CDR_FAIL(e, CDR_EINVAL, "experts: takes x, p, perm, offs, pos, w1, w3, w2, table and three pairs of adapters, got %d operands", n_in);
     CDR_TRY(check_inputs("experts", attr, in, e));
     *n_out = 2;
     out[0] = cdr_dense_like(&in[CDR__EX_X], in[CDR__EX_X].dtype);
@@ -90,7 +108,7 @@ static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_o
 static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     const cdr_type *fwd = in + CDR__EXB_X, *gu = &in[CDR__EXB_GU];
-    if (n_in != CDR__EXB_N) CDR_FAIL(e, CDR_EINVAL, "experts_bwd: takes du, the forward's nine operands and gu, got %d", n_in);
+    if (n_in != CDR__EXB_N) CDR_FAIL(e, CDR_EINVAL, "experts_bwd: takes du, the forward's %d operands and gu, got %d", CDR__EX_N, n_in);
     CDR_TRY(check_inputs("experts_bwd", attr, fwd, e));
     CDR_TRY(shaped("experts_bwd", "du", &in[CDR__EXB_DU], -1, cdr_dense_like(&fwd[CDR__EX_X], CDR_F32), e));
     if (!cdr_absent(gu)) CDR_TRY(shaped("experts_bwd", "gu", gu, fwd[CDR__EX_X].dtype, gu_type(attr, &fwd[CDR__EX_X], &fwd[CDR__EX_W1]), e));
@@ -98,12 +116,17 @@ static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int 
     out[CDR__EXB_DX] = cdr_dense_like(&fwd[CDR__EX_X], fwd[CDR__EX_X].dtype);
     out[CDR__EXB_DP] = cdr_dense_like(&fwd[CDR__EX_P], CDR_F32);
     for (int i = 0; i < 3; i++) out[CDR__EXB_DW1 + i] = cdr_dense_like(&fwd[CDR__EX_W1 + i], CDR_F32);
+    for (int i = 0; i < 6; i++) {
+        const cdr_type *w = &fwd[CDR__EX_A1 + i];
+        out[CDR__EXB_DA1 + i] = cdr_absent(w) ? *w : cdr_dense_like(w, CDR_F32);
+    }
     return CDR_OK;
 }
 
 static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e)
 {
-    static const int of[CDR__EXB_N_OUT] = { CDR__EX_X, CDR__EX_P, CDR__EX_W1, CDR__EX_W3, CDR__EX_W2 };
+    static const int of[CDR__EXB_N_OUT] = { CDR__EX_X, CDR__EX_P, CDR__EX_W1, CDR__EX_W3, CDR__EX_W2,
+        CDR__EX_A1, CDR__EX_B1, CDR__EX_A3, CDR__EX_B3, CDR__EX_A2, CDR__EX_B2 };
     (void)e;
     if (dout[0] == CDR_NONE) return CDR_OK;
     const cdr_experts_attr attr = *(const cdr_experts_attr *)cdr_graph_attr(g, c);       /* the graph's array may move */
@@ -178,6 +201,6 @@ const cdr_op cdr_op_experts = {
 };
 
 const cdr_op cdr_op_experts_bwd = {
-    .name = "experts_bwd", .flags = CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_experts_attr), .optional = 31u, .add_ok = 1u,
+    .name = "experts_bwd", .flags = CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_experts_attr), .optional = (1u << CDR__EXB_N_OUT) - 1, .add_ok = 1u,
     .infer = infer_bwd, .cost = cost_bwd, .ref = cdr__experts_bwd_ref, .kernels = kernels_bwd
 };

@@ -58,16 +58,19 @@ static const cdr_experts_attr k1 = { .top_k = 1 }, k2 = { .top_k = 2 }, k4 = { .
 #define M(dt, a, b) { .dtype = dt, .n_dim = 2, .n = { a, b } }
 #define V(dt, a) { .dtype = dt, .n_dim = 1, .n = { a } }
 #define C(dt, a, b, c) { .dtype = dt, .n_dim = 3, .n = { a, b, c } }
+#define ADAPTERS(da, E, L, I, k1, k3, k2) C(da, E, k1, L), C(da, E, I, k1), C(da, E, k3, L), C(da, E, I, k3), C(da, E, k2, I), C(da, E, L, k2)
 #define OPERANDS(dx, dw, T, A, E, L, I) M(dx, T, L), M(CDR_F32, T, A), V(CDR_I32, (T) * (A)), V(CDR_I32, (E) + 1), M(CDR_I32, T, A), \
-    C(dw, E, I, L), C(dw, E, I, L), C(dw, E, L, I), M(CDR_I64, E, 3)
-#define FILLS { 'n', 1, 0 }, { 'u', 0.1, 1 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'f', 0, 0 }
+    C(dw, E, I, L), C(dw, E, I, L), C(dw, E, L, I), M(CDR_I64, E, 3), ADAPTERS(CDR_F32, E, L, I, 1, 1, 1)
+#define FILLS { 'n', 1, 0 }, { 'u', 0.1, 1 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'f', 0, 0 }, \
+    { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }
 enum { NO_TABLE = 1 << CDR__EX_TABLE, NO_TABLE_BWD = 1 << (CDR__EXB_X + CDR__EX_TABLE), NO_GU_BWD = 1 << CDR__EXB_GU, NO_GU = 2,
+       NO_ADAPTERS = 63 << CDR__EX_A1, NO_ADAPTERS_BWD = 63 << (CDR__EXB_X + CDR__EX_A1), NO_ADAPTERS_OUT = 63 << CDR__EXB_DA1,
        ALL = 1 << CDR__EX_X | 1 << CDR__EX_P | 1 << CDR__EX_W1 | 1 << CDR__EX_W3 | 1 << CDR__EX_W2, NO_W = 1 << CDR__EX_X | 1 << CDR__EX_P };
 #define FWD(nm, at, dx, dw, T, A, E, L, I, mk, ab, sk, gr, tl) { .name = nm, .op = &cdr_op_experts, .attr = &at, .n_in = CDR__EX_N, \
-    .in = { OPERANDS(dx, dw, T, A, E, L, I) }, .fill = { FILLS }, .absent = ab, .skip_out = sk, .grad = gr, .tol = tl, .make = mk }
+    .in = { OPERANDS(dx, dw, T, A, E, L, I) }, .fill = { FILLS }, .absent = (ab) | NO_ADAPTERS, .skip_out = sk, .grad = gr, .tol = tl, .make = mk }
 #define BWD(nm, at, du, dx, dw, T, A, E, L, I, mk, ab, sk, tl) { .name = nm, .op = &cdr_op_experts_bwd, .attr = &at, .n_in = CDR__EXB_N, \
     .in = { M(du, T, L), OPERANDS(dx, dw, T, A, E, L, I), M(dx, (T) * (A), 2 * (I)) }, .fill = { { 'n', 1, 0 }, FILLS, { 'n', 1, 0 } }, \
-    .absent = ab, .skip_out = sk, .tol = tl, .make = mk }
+    .absent = (ab) | NO_ADAPTERS_BWD, .skip_out = (sk) | NO_ADAPTERS_OUT, .tol = tl, .make = mk }
 
 const cdr_case cdr_cases_experts[] = {
     FWD("T37 k4 E11 L24 I20 f32", k4, CDR_F32, CDR_F32, 37, 4, 11, 24, 20, spread, NO_TABLE, 0, ALL, 1e-6),
