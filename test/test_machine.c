@@ -44,6 +44,48 @@ static void presets(void)
     T_HAS(err.text, "Did you mean cpu-2core");
 }
 
+/* Every row of the table of spec/planner.md, 2.2: TFLOP/s, bytes, GB/s, devices that a fast link joins. 0: the table has none. */
+static void presets_are_the_table(void)
+{
+    static const struct { const char *name, *kind; double bf16, fp8, fp4; int64_t bytes; double read, fast, network, host; int devices; } row[] = {
+        { "hgx-h100", "cuda", 989, 1978, 0, 80LL << 30, 3350, 450, 50, 64, 8 },
+        { "hgx-h200", "cuda", 989, 1978, 0, 143771LL << 20, 4800, 450, 50, 64, 8 },
+        { "hgx-b200", "cuda", 2250, 4500, 9000, 180LL << 30, 7700, 900, 50, 64, 8 },
+        { "hgx-b300", "cuda", 2250, 4500, 14000, 275040LL << 20, 7750, 900, 100, 128, 8 },
+        { "gb200-nvl72", "cuda", 2500, 5000, 10000, 189471LL << 20, 8000, 900, 100, 450, 72 },
+        { "gb300-nvl72", "cuda", 2500, 5000, 15000, 284208LL << 20, 8000, 900, 100, 450, 72 },
+        { "ascend-910c", "ascend", 752, 0, 0, 128000000000, 3200, 392, 50, 0, 8 },
+        { "ascend-910c-die", "ascend", 376, 0, 0, 64000000000, 1600, 196, 25, 0, 16 },
+        { "mi300x", "rocm", 1307, 2615, 0, 192000000000, 5300, 448, 50, 64, 8 },
+        { "mi355x", "rocm", 2500, 5000, 10000, 288000000000, 8000, 537.6, 50, 64, 8 },
+    };
+    for (int i = 0; i < CDR_COUNT(row); i++) {
+        err = (cdr_err){ 0 };
+        T_CHECK(cdr_machine_load(row[i].name, pool, &m, &err) == CDR_OK);
+        if (err.status) T_STR(err.text, row[i].name);
+        const cdr_machine_link *fast = cdr_machine_link_find(&m, CDR_JOINS_DEVICE), *host = cdr_machine_link_find(&m, CDR_JOINS_HOST),
+                               *network = cdr_machine_link_find(&m, CDR_JOINS_NODE);
+        T_CHECK(fast && host && network);
+        if (!fast || !host || !network) continue;
+        T_STR(m.name, row[i].name);
+        T_STR(m.kind, row[i].kind);
+        T_CHECK(m.runnable == (strcmp(row[i].kind, "cuda") == 0));
+        T_NEAR(m.bf16.nominal, row[i].bf16 * 1e12, 1);
+        T_NEAR(m.fp8.nominal, row[i].fp8 * 1e12, 1);
+        T_NEAR(m.fp4.nominal, row[i].fp4 * 1e12, 1);
+        T_CHECK(m.tier[0].bytes == row[i].bytes && !m.tier[0].per_node && m.tier[0].reserve >= 2000000000);
+        T_NEAR(m.tier[0].read.nominal, row[i].read * 1e9, 1);
+        T_NEAR(fast->bandwidth.nominal, row[i].fast * 1e9, 1);
+        T_NEAR(network->bandwidth.nominal, row[i].network * 1e9, 1);
+        T_NEAR(host->in.nominal, row[i].host * 1e9, 1);
+        T_NEAR(host->out.nominal, row[i].host * 1e9, 1);
+        T_CHECK(m.devices == row[i].devices && fast->within_all == (strcmp(row[i].kind, "ascend") == 0));
+    }
+    int n;
+    cdr_builtin_names("machines", pool, &n);
+    T_CHECK(n == CDR_COUNT(row) + 1);                   /* a machine without a row would not be checked; cpu-2core has measured figures alone */
+}
+
 static void written_files_read_back(void)
 {
     int n;
@@ -83,7 +125,7 @@ static void strict(void)
     refused("bytes: 1GiB", "bytes: 1Gi", "expected a size");
     refused("reserve: 1MiB", "reserve: 1GiB", "a reserve below bytes");
     refused("of: node, ", "", "expected of and bytes");
-    refused("kind: cpu", "kind: tpu", "cpu, cuda or ascend");
+    refused("kind: cpu", "kind: tpu", "cpu, cuda, ascend or rocm");
     refused("version: 1", "version: 2", "version: 1");
     refused("joins: device-device", "joins: device", "device-device, device-host or node-node");
     refused("latency: 5us", "latency: five", "a latency");
@@ -105,6 +147,7 @@ int main(int argc, char **argv)
     t_filter = argc > 1 ? argv[1] : NULL;
     pool = cdr_pool_new();
     T_RUN(presets);
+    T_RUN(presets_are_the_table);
     T_RUN(written_files_read_back);
     T_RUN(planned_then_measured_then_less_than_nominal);
     T_RUN(strict);

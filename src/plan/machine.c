@@ -195,7 +195,7 @@ static cdr_status read_machine(const reader *r, const cdr_yaml *e, cdr_machine *
 
 static cdr_status read_node(const reader *r, const cdr_yaml *e, cdr_machine *m)
 {
-    static const char *const names[] = { "count", "devices", "kind", "arch", "cores" }, *const kinds[] = { "cpu", "cuda", "ascend" };
+    static const char *const names[] = { "count", "devices", "kind", "arch", "cores" }, *const kinds[] = { "cpu", "cuda", "ascend", "rocm" };
     m->nodes = m->devices = m->cores = 1;
     for (int i = 0; i < e->n; i++) {
         const cdr_yaml *x = &e->items[i];
@@ -208,18 +208,19 @@ static cdr_status read_node(const reader *r, const cdr_yaml *e, cdr_machine *m)
         default: return unknown(r, x, names, CDR_COUNT(names));
         }
     }
-    if (!m->kind || index_of(kinds, CDR_COUNT(kinds), m->kind) < 0) return bad(r, e, "kind: cpu, cuda or ascend");
-    m->runnable = strcmp(m->kind, "ascend") != 0;
+    if (!m->kind || index_of(kinds, CDR_COUNT(kinds), m->kind) < 0) return bad(r, e, "kind: cpu, cuda, ascend or rocm");
+    m->runnable = strcmp(m->kind, "cpu") == 0 || strcmp(m->kind, "cuda") == 0;
     return CDR_OK;
 }
 
 static cdr_status read_peak(const reader *r, const cdr_yaml *e, cdr_machine *m)
 {
-    static const char *const names[] = { "bf16", "f32" };
+    static const char *const names[] = { "bf16", "f32", "fp8", "fp4" };
+    cdr_quantity *to[] = { &m->bf16, &m->f32, &m->fp8, &m->fp4 };
     for (int i = 0; i < e->n; i++) {
         int k = index_of(names, CDR_COUNT(names), e->items[i].key);
         if (k < 0) return unknown(r, &e->items[i], names, CDR_COUNT(names));
-        CDR_TRY(read_quantity(r, &e->items[i], k ? &m->f32 : &m->bf16));
+        CDR_TRY(read_quantity(r, &e->items[i], to[k]));
     }
     return CDR_OK;
 }
@@ -367,6 +368,8 @@ char *cdr_machine_yaml(const cdr_machine *m, cdr_pool *pool)
                     m->quick ? ", quick: true" : "", (long long)m->nodes, (long long)m->devices, m->kind, m->arch ? m->arch : "any", (long long)m->cores);
     put_quantity(&peak, "bf16", &m->bf16, "FLOP/s");
     put_quantity(&peak, "f32", &m->f32, "FLOP/s");
+    put_quantity(&peak, "fp8", &m->fp8, "FLOP/s");
+    put_quantity(&peak, "fp4", &m->fp4, "FLOP/s");
     if (peak.n > 2) cdr_text_printf(&t, "peak: {%s}\n", peak.s + 2);
     cdr_text_append(&t, "tiers:\n", 7);
     for (int i = 0; i < m->n_tiers; i++) put_tier(&t, &m->tier[i]);

@@ -46,11 +46,11 @@ typedef struct {
 } cdr_machine_link;
 
 typedef struct {
-    const char *name, *kind, *arch;   /* kind: "cpu", "cuda", "ascend" */
-    int64_t nodes, devices, cores;    /* devices: of one node */
+    const char *name, *kind, *arch;   /* kind: "cpu", "cuda", "ascend", "rocm" */
+    int64_t nodes, devices, cores;    /* devices: of one node, which a fast link joins */
     bool runnable;                    /* there is a backend for the kind; else it can only be planned for */
     bool quick;                       /* ceilings come from a short probe, or there are none */
-    cdr_quantity bf16, f32;           /* FLOP/s, dense, one device */
+    cdr_quantity bf16, f32, fp8, fp4; /* FLOP/s, dense, one device */
     int n_tiers; cdr_machine_tier tier[CDR_MACHINE_TIERS];      /* first: the device's own memory */
     int n_links; cdr_machine_link link[CDR_MACHINE_LINKS];
 } cdr_machine;
