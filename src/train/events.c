@@ -402,6 +402,17 @@ void cdr__events_saved(cdr_events *e, int64_t step, int64_t bytes, double second
     end(e, &w);
 }
 
+void cdr__events_hash(cdr_events *e, int64_t step, int64_t tensors, bool equal)
+{
+    if (!e->log) return;
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "hash");
+    cdr_jw_int(&w, "step", step);
+    cdr_jw_int(&w, "tensors", tensors);
+    cdr_jw_bool(&w, "equal", equal);
+    end(e, &w);
+}
+
 void cdr__events_signal(cdr_events *e, const char *name, const char *action)
 {
     if (!e->log) return;

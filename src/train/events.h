@@ -43,6 +43,7 @@ void cdr__events_uneven(cdr_events *e, int layer, double ratio, int dead);      
 void cdr__events_eval(cdr_events *e, int64_t step, int64_t steps, const cdr_eval_sum *sum);
 void cdr__events_sample(cdr_events *e, int64_t step, const char *prompt, const char *text, int64_t n, uint64_t seed);
 void cdr__events_saved(cdr_events *e, int64_t step, int64_t bytes, double seconds, const char *reason);
+void cdr__events_hash(cdr_events *e, int64_t step, int64_t tensors, bool equal);
 void cdr__events_signal(cdr_events *e, const char *name, const char *action);
 void cdr__events_error(cdr_events *e, const cdr_err *err);
 void cdr__events_end(cdr_events *e, const char *status, int code, int64_t step, int64_t tokens, double wall_s, double best_eval);

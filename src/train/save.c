@@ -9,17 +9,13 @@
  */
 #include "train/session.h"
 
-enum { MAX_VALUES = 4 };
-typedef struct { cdr_val v; const char *cls; } kept;
-
-/* The values of a parameter that a checkpoint holds; the first is the weight. */
-static int values_of(const cdr_param *q, kept x[MAX_VALUES])
+int cdr__kept_values(const cdr_param *q, cdr_kept x[CDR_MAX_KEPT])
 {
     int n = 0;
-    x[n++] = (kept){ q->shard, q->train == CDR_STATE ? "bias" : "weight" };
-    if (q->master != CDR_NONE && q->master != q->shard) x[n++] = (kept){ q->master, "master" };
-    if (q->m != CDR_NONE) x[n++] = (kept){ q->m, q->v == CDR_NONE ? "momentum" : "m" };
-    if (q->v != CDR_NONE) x[n++] = (kept){ q->v, "v" };
+    x[n++] = (cdr_kept){ q->shard, q->train == CDR_STATE ? "bias" : "weight" };
+    if (q->master != CDR_NONE && q->master != q->shard) x[n++] = (cdr_kept){ q->master, "master" };
+    if (q->m != CDR_NONE) x[n++] = (cdr_kept){ q->m, q->v == CDR_NONE ? "momentum" : "m" };
+    if (q->v != CDR_NONE) x[n++] = (cdr_kept){ q->v, "v" };
     return n;
 }
 
@@ -58,7 +54,7 @@ static slice slice_of(const cdr_session *s, const cdr_param *q, int64_t i, int d
 static int64_t n_pieces(const cdr_session *s)
 {
     int64_t n = 0;
-    for (int32_t i = 0; i < s->bundle.n_params; i++) n += MAX_VALUES * n_slices(s, &s->bundle.params[i]);
+    for (int32_t i = 0; i < s->bundle.n_params; i++) n += CDR_MAX_KEPT * n_slices(s, &s->bundle.params[i]);
     return n;
 }
 
@@ -69,8 +65,8 @@ static int64_t collect(cdr_session *s, cdr_ckpt_piece *piece, cdr_pool *pool)
         const cdr_param *q = &s->bundle.params[i];
         bool split = q->split[0] >= 0;
         if (q->train == CDR_FROZEN || (!split && i % s->mesh.size[CDR_AXIS_SHARD] != s->mesh.rank[CDR_AXIS_SHARD])) continue;
-        kept x[MAX_VALUES];
-        for (int k = 0, n_values = values_of(q, x); k < n_values; k++) {
+        cdr_kept x[CDR_MAX_KEPT];
+        for (int k = 0, n_values = cdr__kept_values(q, x); k < n_values; k++) {
             const cdr_type *t = &s->bundle.shared[x[k].v].t;
             size_t bytes = cdr_type_bytes(t);
             const char *data;
@@ -185,7 +181,7 @@ static cdr_status check_data(cdr_session *s, const cdr_json *state, const cdr_re
 }
 
 /* One value of a parameter from a checkpoint; o.states false: whatever dtype it has there. */
-static cdr_status restore_value(cdr_session *s, cdr_ckpt *ck, bool states, const cdr_param *q, const kept *x, cdr_err *err)
+static cdr_status restore_value(cdr_session *s, cdr_ckpt *ck, bool states, const cdr_param *q, const cdr_kept *x, cdr_err *err)
 {
     const cdr_type *t = &s->bundle.shared[x->v].t;
     size_t bytes = cdr_type_bytes(t);
@@ -227,8 +223,8 @@ static cdr_status restore_params(cdr_session *s, cdr_ckpt *ck, bool states, cdr_
     }
     for (int32_t i = 0; i < s->bundle.n_params; i++) {
         const cdr_param *q = &s->bundle.params[i];
-        kept x[MAX_VALUES];
-        int n = values_of(q, x);
+        cdr_kept x[CDR_MAX_KEPT];
+        int n = cdr__kept_values(q, x);
         const char *name = n_slices(s, q) > 0 ? slice_of(s, q, 0, CDR_F32, s->pool).name : q->name;
         if (q->train == CDR_FROZEN && !cdr_ckpt_find(ck, name, "weight") && !cdr_ckpt_find(ck, name, "bias")) continue;
         if (q->train == CDR_FROZEN && cdr_ckpt_find(ck, name, "bias")) x[0].cls = "bias";

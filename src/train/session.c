@@ -235,27 +235,9 @@ cdr_status cdr__session_compile(cdr_session *s, cdr_err *err)
     return CDR_OK;
 }
 
-/* Ranks that compiled another program must not meet in a collective. */
-static cdr_status same_program(cdr_session *s, cdr_err *err)
-{
-    if (s->n_ranks == 1) return CDR_OK;
-    uint64_t mine[2] = { s->bundle.hash, cdr_recipe_hash(&s->r) };
-    uint64_t *all = cdr_pool_alloc(s->pool, sizeof mine * (size_t)s->n_ranks);
-    cdr_status st = cdr_comm_all_gather(s->world, mine, all, sizeof mine);
-    if (st != CDR_OK) {
-        cdr_comm_lost(s->world, err);
-        return st;
-    }
-    for (int r = 0; r < s->n_ranks; r++)
-        if (memcmp(all + 2 * r, all, sizeof mine) != 0)
-            CDR_FAIL_ID(err, CDR_ENUMERIC, "comm.program-differs", "rank %d compiled another program than rank 0 (%016llx, %016llx); the ranks see "
-                        "different recipes or machines. Start all from the same files", r, (unsigned long long)all[2 * r], (unsigned long long)all[0]);
-    return CDR_OK;
-}
-
 cdr_status cdr__session_device(cdr_session *s, cdr_err *err)
 {
-    CDR_TRY(same_program(s, err));
+    CDR_TRY(cdr__same_program(s, err));
     uint32_t on;
     CDR_TRY(cdr__debug_switches(&on, err));
     cdr_exec_opts o = { .bundle = &s->bundle, .device = s->device, .world = s->world, .mesh = &s->mesh, .poison = (on & CDR_DEBUG_POISON) != 0,

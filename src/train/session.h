@@ -79,6 +79,18 @@ cdr_status cdr__sample(cdr_session *s, const cdr_sample_opts *o, const char *pro
  * whichever of them prints the job's one error prints the cause. Collective. */
 cdr_status cdr__share_error(cdr_session *s, int root, cdr_status st, cdr_err *err);
 
+/* Ranks that compiled another program, or read another recipe, must not meet in a collective. Collective. */
+cdr_status cdr__same_program(cdr_session *s, cdr_err *err);
+/* Tensors that ranks must hold alike, by hash: CDR_ENUMERIC on all ranks where they do not, and a message that names the first
+ * such tensor and a rank. *n_tensors: values compared. Collective, between two runs of a program. */
+typedef struct { int64_t step, agreed; } cdr__when;            /* agreed: step at which all was equal last; -1: none */
+cdr_status cdr__same_tensors(cdr_session *s, cdr__when when, int64_t *n_tensors, cdr_err *err);
+
+/* The values of a parameter that live from step to step, as a checkpoint names them; the first is the weight. */
+enum { CDR_MAX_KEPT = 4 };
+typedef struct { cdr_val v; const char *cls; } cdr_kept;
+int cdr__kept_values(const cdr_param *q, cdr_kept x[CDR_MAX_KEPT]);
+
 /* Checkpoints of a running session. */
 cdr_status cdr__save(cdr_session *s, int64_t step, int64_t tokens, int64_t trained, double best_eval, int64_t *bytes, cdr_err *err);
 typedef struct { int64_t step, tokens, trained; double best_eval; int from_ranks; char path[600]; } cdr_restored;

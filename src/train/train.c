@@ -78,7 +78,7 @@ typedef struct {
     cdr_session s; cdr_events e;
     int lock;
     int64_t step, tokens, trained; double best_eval;
-    int64_t t0, last_save_ns, last_save_step; double data_s;
+    int64_t t0, last_save_ns, last_save_step, agreed_step; double data_s;
     int64_t count[N_COUNT], own_count[N_COUNT];              /* over all ranks; this rank's */
     int n_skipped;
     int sig_save, sig_exit; bool file_save, file_exit;      /* what this rank saw of them before this step */
@@ -308,6 +308,17 @@ static cdr_status one_step(run *t, cdr_step_record *rec, cdr_err *err)
 }
 
 /* ---- between steps ---- */
+/* Ranks that must hold the same do; else none of them goes on, nor saves what may be wrong. */
+static cdr_status compare_ranks(run *t, cdr_err *err)
+{
+    int64_t n = 0;
+    if (t->s.n_ranks == 1) return CDR_OK;
+    cdr_status st = cdr__same_tensors(&t->s, (cdr__when){ t->step, t->agreed_step }, &n, err);
+    if (st == CDR_OK || st == CDR_ENUMERIC) cdr__events_hash(&t->e, t->step, n, st == CDR_OK);
+    if (st == CDR_OK) t->agreed_step = t->step;
+    return st;
+}
+
 static cdr_status save(run *t, const char *reason, cdr_err *err)
 {
     int64_t t0 = cdr_now_ns(), bytes = 0;
@@ -375,6 +386,7 @@ static cdr_status loop(run *t, const char **status, cdr_err *err)
 {
     const cdr_recipe *r = &t->s.r;
     *status = "done";
+    CDR_TRY(compare_ranks(t, err));
     if (r->eval.at_start && t->step == 0) CDR_TRY(evaluate(t, err));
     while (t->step < r->train.steps) {
         cdr_step_record rec;
@@ -382,6 +394,7 @@ static cdr_status loop(run *t, const char **status, cdr_err *err)
         bool last = t->step >= r->train.steps || t->count[COUNT_TIME];
         if (t->step == 1 || last || t->step % r->log.every == 0) cdr__events_step(&t->e, &rec);
         if (r->log.router_every > 0 && (last || t->step % r->log.router_every == 0)) cdr__events_router(&t->e, t->step, &t->router);
+        if (r->parallel.hash_every > 0 && t->step % r->parallel.hash_every == 0) CDR_TRY(compare_ranks(t, err));
         CDR_TRY(between(t, last, err));
         if (t->count[COUNT_EXIT] && !last) {
             *status = "signal";
@@ -424,7 +437,7 @@ static cdr_status train(run *t, const cdr_train_args *a, cdr_err *err)
     cdr_recipe_diff diff = { .bit_equal = true };
     bool resumed = false;
     t->t0 = t->last_save_ns = cdr_now_ns();
-    t->last_save_step = -1;
+    t->last_save_step = t->agreed_step = -1;
     CDR_TRY(open_all(t, a, err));
     CDR_TRY(agree_on_start(t, start_or_resume(t, a, &restored, &diff, &resumed, err), err));
     if (resumed) t->last_save_step = t->step;
