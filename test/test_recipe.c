@@ -303,7 +303,8 @@ static void batch_and_ranks(void)
 
 static void expert_groups(void)
 {
-    T_CHECK(parse(BASE "train: {sequence_length: 64, global_batch_tokens: 2048}\nparallel: {replicate: 2, ep: 4, expert_placement: auto, hash_every: 7, dispatch_factor: 2}\n") == CDR_OK);
+    T_CHECK(parse(BASE "train: {sequence_length: 64, global_batch_tokens: 2048}\n"
+                  "parallel: {replicate: 2, ep: 4, expert_placement: auto, hash_every: 7, dispatch_factor: 2}\n") == CDR_OK);
     T_CHECK(r.parallel.expert == 4 && r.parallel.hash_every == 7 && r.parallel.dispatch_factor == 2);
     T_CHECK(cdr_recipe_resolve_ranks(&r, 16, &err) == CDR_OK && r.parallel.shard == 8 && r.ranks.n_micro == 2 && r.parallel.expert_placement == CDR_EXPERTS_HOME);
     T_HAS(cdr_recipe_show(&r, false, pool), "derived   16 data ranks, 2 accumulation steps, efsdp 2 = shard 8 x context 1 / expert 4\n");
