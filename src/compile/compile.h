@@ -94,7 +94,8 @@ typedef struct {
     bool indexer_train; double indexer_coef;
     int64_t capacity; bool keep_gate_up;
     /* machine */
-    int device; uint32_t isa; int n_threads;
+    int device; uint32_t isa; int n_threads;                          /* device CDR_N_DEVICES: a kind without a backend, for a plan alone */
+    bool plan_kernels;             /* a plan: where the device has no kernel, the scratch of the CPU's base kernel with one thread stands in */
     int64_t budget_bytes;          /* first tier; 0: none */
     bool infer_only;               /* no step, no optimizer states: eval and generate alone */
     int micro_split;               /* 0: one segment forward + backward. 1: two segments, for schedules that interleave micro-batches */
@@ -107,6 +108,10 @@ cdr_status cdr_compile(const cdr_compile_opts *o, const cdr_builder *m, cdr_pool
 /* verify one bundle (ordering, overlap, in-place); all ranks' bundles together (collective order). */
 cdr_status cdr_verify(const cdr_bundle *b, cdr_err *err);
 cdr_status cdr_verify_ranks(const cdr_bundle *const *b, int n, cdr_err *err);
+/* Of a bundle compiled with plan_kernels: calls of all programs, and how many of them have a CPU kernel's scratch standing in. */
+enum { CDR_KERNEL_STAND_IN = UINT16_MAX };                            /* cdr_call.kernel of those */
+typedef struct { int64_t calls, stand_in; } cdr_kernel_count;
+cdr_kernel_count cdr_compile_stand_ins(const cdr_bundle *b);
 /* Why each kernel was chosen, and each that was not: text for --print why. */
 void cdr_compile_why(cdr_text *out, const cdr_compile_opts *o, const cdr_bundle *b);
 

@@ -1,5 +1,7 @@
 /* select: one kernel per call, the first of its operator's table that the device has and that does not refuse the
- * types; and its scratch. The choice looks at types only, never at a rank's place, so every rank chooses alike. */
+ * types; and its scratch. The choice looks at types only, never at a rank's place, so every rank chooses alike.
+ * A plan (plan_kernels) may be for a device that has no kernel of an operator yet: the scratch of the CPU's base kernel with one thread
+ * stands in, which no instruction set of the planning machine changes. */
 #include "compile/pass.h"
 
 static void types_of(const cdr_graph *g, const cdr_call *c, cdr_type t[CDR_MAX_OPERANDS])
@@ -14,6 +16,23 @@ static const char *refusal(const cdr_kernel *k, const cdr_compile_opts *o, const
 {
     if ((k->needs & ~o->isa) != 0) return "the device lacks an instruction set that it needs";
     return k->reject ? k->reject(attr, c->n_in, c->n_out, t) : NULL;
+}
+
+static void set_work(cdr_graph *g, cdr_call *c, const cdr_kernel *k, const cdr_type *t, int n_threads)
+{
+    size_t bytes = k->work_bytes ? k->work_bytes(cdr_graph_attr(g, c), c->n_in, c->n_out, t, n_threads) : 0;
+    if (bytes == 0) return;
+    g->prefix = "";
+    c->work = cdr_graph_value(g, cdr_type_1d(CDR_U8, (int64_t)bytes), CDR_TURN, CDR_C_WORK, "work");
+}
+
+/* The last row of the CPU's table that needs no instruction set and takes the types; NULL: none. */
+static const cdr_kernel *stand_in(const void *attr, const cdr_call *c, const cdr_type *t)
+{
+    const cdr_kernel *found = NULL;
+    for (const cdr_kernel *k = cdr_op_kernels(cdr__op(c), CDR_DEV_CPU); k->name; k++)
+        if (k->needs == 0 && !(k->reject && k->reject(attr, c->n_in, c->n_out, t))) found = k;
+    return found;
 }
 
 static cdr_status choose(cdr_pass *p, cdr_graph *g, cdr_call *c)
@@ -33,11 +52,14 @@ static cdr_status choose(cdr_pass *p, cdr_graph *g, cdr_call *c)
         }
         cdr_text_free(&why);
         c->kernel = (uint16_t)k;
-        size_t bytes = table[k].work_bytes ? table[k].work_bytes(attr, c->n_in, c->n_out, t, p->o->n_threads) : 0;
-        if (bytes > 0) {
-            g->prefix = "";
-            c->work = cdr_graph_value(g, cdr_type_1d(CDR_U8, (int64_t)bytes), CDR_TURN, CDR_C_WORK, "work");
-        }
+        set_work(g, c, &table[k], t, p->o->n_threads);
+        return CDR_OK;
+    }
+    const cdr_kernel *other = p->o->plan_kernels ? stand_in(attr, c, t) : NULL;
+    if (other) {
+        cdr_text_free(&why);
+        c->kernel = CDR_KERNEL_STAND_IN;
+        set_work(g, c, other, t, 1);
         return CDR_OK;
     }
     const char *origin = g->strings + c->origin;
@@ -65,6 +87,19 @@ cdr_status cdr__select(cdr_pass *p)
     return CDR_OK;
 }
 
+cdr_kernel_count cdr_compile_stand_ins(const cdr_bundle *b)
+{
+    cdr_kernel_count n = { 0, 0 };
+    for (int q = 0; q < b->n_progs; q++)
+        for (int32_t i = 0; q != CDR_PROG_PROBE && i < b->progs[q].n_calls; i++) {
+            const cdr_call *c = &b->progs[q].calls[i];
+            if (cdr__op(c)->flags & CDR_OP_VIEW) continue;
+            n.calls++;
+            n.stand_in += c->kernel == CDR_KERNEL_STAND_IN;
+        }
+    return n;
+}
+
 void cdr_compile_why(cdr_text *out, const cdr_compile_opts *o, const cdr_bundle *b)
 {
     for (int q = 0; q < b->n_progs; q++) {
@@ -77,8 +112,9 @@ void cdr_compile_why(cdr_text *out, const cdr_compile_opts *o, const cdr_bundle 
             cdr_type t[CDR_MAX_OPERANDS];
             cdr_call_types(b, p, c, t);
             const cdr_kernel *table = cdr_op_kernels(op, o->device);
-            cdr_text_printf(out, "%s %s %s: %s", p->name, p->strings + c->origin, op->name, table[c->kernel].name);
-            for (int k = 0; k < c->kernel; k++)
+            bool none = c->kernel == CDR_KERNEL_STAND_IN;
+            cdr_text_printf(out, "%s %s %s: %s", p->name, p->strings + c->origin, op->name, none ? "no kernel yet, scratch of the CPU's" : table[c->kernel].name);
+            for (int k = 0; (none || k < c->kernel) && table[k].name; k++)
                 cdr_text_printf(out, "; not %s: %s", table[k].name, refusal(&table[k], o, p->attrs + c->attr, c, t));
             cdr_text_printf(out, "\n");
         }
