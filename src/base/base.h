@@ -160,7 +160,9 @@ typedef struct cdr_yaml {
 cdr_status cdr_yaml_parse(cdr_pool *pool, const char *text, size_t bytes, const char *where, cdr_yaml **root, cdr_err *err);
 const cdr_yaml *cdr_yaml_get(const cdr_yaml *map, const char *key);
 
-/* Nearest names by edit distance: at most three of cand, " Did you mean a, b or c?" or "" (for messages). */
+/* Nearest names by edit distance: indices in cand of at most three, nearest first, and their number;
+ * " Did you mean a, b or c?" or "" (for messages). */
+int cdr_nearest_of(const char *word, const char *const *cand, int n_cand, int at_most[3]);
 const char *cdr_nearest(cdr_pool *pool, const char *word, const char *const *cand, int n_cand);
 
 /* sizes and rates: "40GiB", "64GB", "1048576"; false where malformed */

@@ -91,7 +91,7 @@ static int edit_distance(const char *a, int n_a, const char *b, int n_b)
 }
 
 /* A name is near when a third of the word at most has to change, and at most one edit more than for the best name. */
-const char *cdr_nearest(cdr_pool *pool, const char *word, const char *const *cand, int n_cand)
+int cdr_nearest_of(const char *word, const char *const *cand, int n_cand, int at_most[3])
 {
     struct { int distance, index; } best[N_NEAREST];
     int n = 0, n_word = (int)strnlen(word, WORD_MAX);
@@ -110,10 +110,17 @@ const char *cdr_nearest(cdr_pool *pool, const char *word, const char *const *can
         best[at].index = i;
     }
     while (n > 0 && best[n - 1].distance > best[0].distance + 1) n--;
+    for (int i = 0; i < n; i++) at_most[i] = best[i].index;
+    return n;
+}
+
+const char *cdr_nearest(cdr_pool *pool, const char *word, const char *const *cand, int n_cand)
+{
+    int best[N_NEAREST], n = cdr_nearest_of(word, cand, n_cand, best);
     if (n == 0) return "";
-    const char *a = cand[best[0].index];
+    const char *a = cand[best[0]];
     if (n == 1) return cdr_pool_printf(pool, " Did you mean %s?", a);
-    const char *b = cand[best[1].index];
+    const char *b = cand[best[1]];
     if (n == 2) return cdr_pool_printf(pool, " Did you mean %s or %s?", a, b);
-    return cdr_pool_printf(pool, " Did you mean %s, %s or %s?", a, b, cand[best[2].index]);
+    return cdr_pool_printf(pool, " Did you mean %s, %s or %s?", a, b, cand[best[2]]);
 }

@@ -1,4 +1,4 @@
-/* adapt: precision of training. Trained parameters get an F32 master (the stored value itself where that is F32) and
+/* adapt: adapters (adapters.c), then the precision of training. Trained parameters get an F32 master (the stored value itself where that is F32) and
  * the states of their rule (AdamW: m and v; Muon: m); what is checkpointed is marked. Weights that kernels read are in the compute dtype. */
 #include "compile/pass.h"
 
@@ -18,6 +18,7 @@ static cdr_val state(cdr_pass *p, cdr_graph *g, int32_t i, const char *suffix, c
 cdr_status cdr__adapt(cdr_pass *p)
 {
     cdr_graph *g = p->g[CDR_PROG_STEP];
+    CDR_TRY(cdr__adapters(p));
     for (int32_t i = 0; i < p->b->n_params && !p->o->infer_only; i++) {
         cdr_param *q = &p->b->params[i];
         if (q->train == CDR_FROZEN) continue;

@@ -40,6 +40,7 @@ void cdr__drop_unread(cdr_graph *g);                      /* optional outputs th
 
 cdr_status cdr__build(cdr_pass *p);
 cdr_status cdr__adapt(cdr_pass *p);
+cdr_status cdr__adapters(cdr_pass *p);     /* the first part of adapt: adapters, and the calls that read them */
 cdr_status cdr__shard(cdr_pass *p);
 cdr_status cdr__differentiate(cdr_pass *p);
 cdr_status cdr__update(cdr_pass *p);

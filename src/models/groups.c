@@ -52,14 +52,25 @@ static const cdr__block *block_of(const cdr_model *m, const cdr__need *need)
     return NULL;
 }
 
-bool cdr_model_in_group(const cdr_model *m, int64_t i_param, const char *group)
+cdr_model_part cdr_model_param_part(const cdr_model *m, int64_t i_param)
 {
     CDR_CHECK(i_param >= 0 && i_param < m->n_tensors);
     const cdr__need *need = m->tensor[i_param].need;
     const cdr__block *b = block_of(m, need);
     CDR_CHECK(b != NULL);
-    const char *own = group_of(b->type->type, need->part);
-    if (strcmp(group, "all_linear") == 0) return own && need->n_dim == 2 && !among("experts router head embed norms", own);
+    cdr_model_part p = { .group = group_of(b->type->type, need->part), .layer = m->tensor[i_param].layer, .top_k = need->top_k, .n_dim = need->n_dim };
+    memcpy(p.n, need->n, sizeof p.n);
+    return p;
+}
+
+int cdr_model_stack(const cdr_model *m) { return m->n_all; }
+
+bool cdr_model_in_group(const cdr_model *m, int64_t i_param, const char *group)
+{
+    CDR_CHECK(i_param >= 0 && i_param < m->n_tensors);
+    const cdr_model_part p = cdr_model_param_part(m, i_param);
+    const char *own = p.group;
+    if (strcmp(group, "all_linear") == 0) return own && p.n_dim == 2 && !among("experts router head embed norms", own);
     return own && strcmp(own, group) == 0;
 }
 

@@ -69,6 +69,14 @@ const char *cdr_model_param(const cdr_model *m, int64_t i_param);
 int64_t cdr_model_param_stored(const cdr_model *m, int64_t i_param);      /* elements in a checkpoint, padding too: what counts of parameters add up */
 bool cdr_model_in_group(const cdr_model *m, int64_t i_param, const char *group);
 const char *const *cdr_model_groups(int *n);
+typedef struct {
+    const char *group;            /* its own: one of those above but all_linear; NULL: none */
+    int layer;                    /* index in the full stack; -1: outside of it */
+    int64_t top_k;                /* stacked experts: how many of the n[0] a token multiplies with; 0: not stacked */
+    int n_dim; int64_t n[3];
+} cdr_model_part;
+cdr_model_part cdr_model_param_part(const cdr_model *m, int64_t i_param);
+int cdr_model_stack(const cdr_model *m);                                  /* layers of the full stack, of which a slice may be loaded */
 
 /* ---- inside of the folder ----------------------------------------------------------------------------------------------
  * description.c reads the file into a tree with its sizes; model.c makes layers, tensors and the builder of it; each
