@@ -211,7 +211,7 @@ static void a_capacity_bounds_the_scratch(void)
             at.capacity = c == 0 ? 0 : c == 1 ? R / 4 : R / 16;
             bytes[c] = b ? k->work_bytes(&at, CDR__EXB_N, CDR__EXB_N_OUT, y.tb, 2) : k->work_bytes(&at, CDR__EX_N, 2, y.t, 2);
         }
-        const size_t row = b ? 4 * 64 : 2 * 64, sums = (size_t)(y.z.T * 64 * 4);      /* of a round; accumulators of several rounds */
+        const size_t row = 2 * 64, sums = (size_t)(y.z.T * 64 * 4);      /* of a round; accumulators of several rounds */
         T_CHECK(bytes[0] + sums >= bytes[1] + row * (size_t)(R - R / 4));
         T_CHECK(bytes[1] >= bytes[2] + row * (size_t)(R / 4 - R / 16));
         T_CHECK(bytes[0] >= row * (size_t)R);

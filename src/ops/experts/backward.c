@@ -2,44 +2,67 @@
  * in cache): the chunk's rows by tiles, then weight gradients by (expert, matrix, block of rows of the matrix), each of which goes on
  * with the chain that earlier chunks left. After the round, the sums of each token's rows.
  *
+ * Rows that come from several ranks (ep_backward.c) have a chain for each (expert, source), merged by the binary tree over sources: block
+ * by block, through a binary counter whose largest sum is dW itself. A chunk ends where an expert ends, unless the expert alone is too
+ * long: then its counter is kept, whole, until it ends.
+ *
  * Scratch: a round's rows of dx, (2 L + 3 I) floats for each row of a chunk, accumulators of dx where a round is not the only one, and
- * a thread's packed operands. */
-#include "ops/experts/kernel.h"
+ * a thread's packed operands. Several sources: for each level of the tree a block for each thread, and one set of gradients of an expert. */
+#include "ops/experts/backward.h"
 
 enum { GATE, UP, BACK, DX_GATE, DX_UP, N_W };
 enum { BLOCK_M = 96, BLOCK_K = 256 };            /* of (5): rows of dW of one block; routed rows whose B is packed at a time */
 static const int64_t chunk_bytes = 4 << 20;
 static const int64_t chunk_rows_per_thread = 512;        /* at least: each phase has work for all */
 
-typedef struct { panels w[N_W]; float *t; uint32_t *b; } thread;         /* t [TILE]; packed B of (5) */
-typedef struct {
-    int64_t chunk;                               /* rows */
-    float *x, *du, *h, *gate, *up;               /* [chunk]; gate and up become dg and dc, du becomes p du */
-    float *dx;                                   /* [cap], row_L floats each */
-    float *acc, *sums; tile *list, *segments; char *threads; size_t thread_bytes;
-} scratch;
+/* a, b: adapters; t, dx [TILE]; packed B of (5), (6); partial sums of a block, see counter */
+typedef struct { panels w[N_W], a[3], b[3]; float *t, *dx; uint32_t *outer_b; float *partial; } thread;
+typedef cdr__bwd_scratch scratch;
 
-/* The call: the forward's operands in x, the rest here. */
-typedef struct { experts x; const cdr_args *a; scratch s; bool wants_dx, wants_dw; } bwd;
+static void *output(const cdr__bwd *b, int k) { return b->out[k]; }
+static const cdr_type *output_type(const cdr__bwd *b, int k) { return &b->out_t[k]; }
 
-static void *output(const bwd *b, int k) { return b->a->ptr[CDR__EXB_N + k]; }
-static const cdr_type *output_type(const bwd *b, int k) { return &b->a->type[CDR__EXB_N + k]; }
+/* Levels of the tree over sources: the largest partial sum is in dW, the others and the newest in as many buffers. */
+static int levels(const experts *x)
+{
+    int n = 0;
+    while (((int64_t)1 << n) < x->S) n++;
+    return n;
+}
 
-static size_t lay_thread(const experts *x, void *base, thread *th)
+/* Elements of a row of the widest gradient that is wanted */
+static int64_t widest_outer(const cdr_type *out_t)
+{
+    int64_t n = 0;
+    for (int k = CDR__EXB_DW1; k < CDR__EXB_N_OUT; k++) if (!cdr_absent(&out_t[k])) n = CDR_MAX(n, out_t[k].n[2]);
+    return n;
+}
+
+static size_t lay_thread(const experts *x, const cdr_type *out_t, void *base, thread *th)
 {
     const cdr__gemm_isa *isa = x->isa->gemm;
     bump b = { base, 0 };
-    th->w[GATE] = cdr__experts_panels(x, 0, true, &b);
-    th->w[UP] = cdr__experts_panels(x, 1, true, &b);
-    th->w[BACK] = cdr__experts_panels(x, 2, false, &b);
-    th->w[DX_GATE] = cdr__experts_panels(x, 0, false, &b);
-    th->w[DX_UP] = cdr__experts_panels(x, 1, false, &b);
+    const cdr__experts_block block = cdr__experts_block_take(x, &b);
+    th->w[GATE] = cdr__experts_panels(x, CDR__EX_W1, true, &block, &b);
+    th->w[UP] = cdr__experts_panels(x, CDR__EX_W3, true, &block, &b);
+    th->w[BACK] = cdr__experts_panels(x, CDR__EX_W2, false, &block, &b);
+    th->w[DX_GATE] = cdr__experts_panels(x, CDR__EX_W1, false, &block, &b);
+    th->w[DX_UP] = cdr__experts_panels(x, CDR__EX_W3, false, &block, &b);
     th->t = bump_floats(&b, TILE * x->ld_I);
-    th->b = bump_take(&b, (size_t)(4 * cdr_ceil_div(CDR_MAX(x->L, x->I), isa->nr) * isa->nr * BLOCK_K));
+    th->dx = bump_floats(&b, TILE * x->ld_L);
+    th->partial = bump_floats(&b, levels(x) * BLOCK_M * widest_outer(out_t));
+    int64_t widest = CDR_MAX(x->L, x->I);
+    for (int m = 0; m < 3; m++) {
+        if (cdr__experts_rank(x, m) == 0) continue;
+        th->a[m] = cdr__experts_panels(x, CDR__EX_A1 + 2 * m, true, &block, &b);
+        th->b[m] = cdr__experts_panels(x, CDR__EX_B1 + 2 * m, false, &block, &b);
+        widest = CDR_MAX(widest, cdr__experts_rank(x, m));
+    }
+    th->outer_b = bump_take(&b, (size_t)(4 * cdr_ceil_div(widest, isa->nr) * isa->nr * BLOCK_K));
     return b.at;
 }
 
-static size_t lay(const experts *x, void *base, scratch *s)
+size_t cdr__experts_bwd_lay(const experts *x, const cdr_type *out_t, void *base, cdr__bwd_scratch *s)
 {
     const int64_t row_bytes = 4 * (2 * x->ld_L + 3 * x->ld_I);
     thread th;
@@ -50,13 +73,32 @@ static size_t lay(const experts *x, void *base, scratch *s)
     s->h = bump_floats(&b, s->chunk * x->ld_I);
     s->gate = bump_floats(&b, s->chunk * x->ld_I);
     s->up = bump_floats(&b, s->chunk * x->ld_I);
-    s->dx = bump_floats(&b, x->cap * x->row_L);
-    s->acc = x->cap < x->R ? bump_floats(&b, x->T * x->L) : NULL;
-    s->sums = bump_floats(&b, 3 * x->L * x->n_threads);
+    for (int m = 0; m < 3; m++) {
+        const int64_t rank = cdr__experts_rank(x, m);
+        s->ld_k[m] = cdr_ceil_div(rank, x->isa->gemm->nr) * x->isa->gemm->nr + 16;
+        s->low_a[m] = rank > 0 ? bump_floats(&b, s->chunk * s->ld_k[m]) : NULL;
+        s->low_b[m] = rank > 0 ? bump_floats(&b, s->chunk * s->ld_k[m]) : NULL;
+    }
+    for (int i = 0; i < CDR__EXB_N_OUTER; i++) {            /* no chunk cuts an expert whose rows all fit */
+        const cdr_type *t = &out_t[CDR__EXB_DW1 + i];
+        s->open[i] = !cdr_absent(t) && x->S * x->T > s->chunk ? bump_floats(&b, levels(x) * t->n[1] * t->n[2]) : NULL;
+    }
     s->list = bump_take(&b, (size_t)cdr__experts_max_tiles(x, s->chunk) * sizeof(tile));
     s->segments = bump_take(&b, (size_t)CDR_MIN(x->E, s->chunk) * sizeof(tile));
-    s->thread_bytes = lay_thread(x, NULL, &th);
+    s->thread_bytes = lay_thread(x, out_t, NULL, &th);
     s->threads = bump_take(&b, s->thread_bytes * (size_t)x->n_threads);
+    return b.at;
+}
+
+/* What the rows of one rank need beside that */
+typedef struct { char *dx; float *acc, *sums; } local;
+
+static size_t lay(const experts *x, const cdr_type *out_t, void *base, scratch *s, local *own)
+{
+    bump b = { base, cdr__experts_bwd_lay(x, out_t, base, s) };
+    own->dx = bump_take(&b, (size_t)cdr_dtype_bytes(x->t[CDR__EX_X].dtype, x->cap * x->L));
+    own->acc = x->cap < x->R ? bump_floats(&b, x->T * x->L) : NULL;
+    own->sums = bump_floats(&b, 3 * x->L * x->n_threads);
     return b.at;
 }
 
@@ -64,17 +106,18 @@ size_t cdr__experts_bwd_bytes(const cdr__experts_isa *isa, const void *attr, con
 {
     const experts x = cdr__experts_open(isa, attr, t + CDR__EXB_X, NULL, n_threads);
     scratch s;
-    return lay(&x, NULL, &s);
+    local own;
+    return lay(&x, t + CDR__EXB_N, NULL, &s, &own);
 }
 
 /* ---- rows ----------------------------------------------------------------------------------------------------------- */
 /* g_r and c_r of a tile: kept ones, or (1) again */
-static void gate_up(const bwd *b, thread *th, const tile *k, const float *x_mL, float *gate, float *up)
+static void gate_up(const cdr__bwd *b, thread *th, const tile *k, const float *x_mL, float *gate, float *up)
 {
     const experts *x = &b->x;
     const int64_t m = k->end - k->first, I = x->I;
-    void *gu = b->a->ptr[CDR__EXB_GU];
-    const cdr_type *t = &b->a->type[CDR__EXB_GU];
+    void *gu = b->gu;
+    const cdr_type *t = b->gu_t;
     for (int64_t i = 0; i < m && gu; i++) {
         const char *row = cdr_row(gu, t, k->first + i);
         cdr_to_f32(t->dtype, row, gate + i * x->ld_I, I);
@@ -88,94 +131,190 @@ static void gate_up(const bwd *b, thread *th, const tile *k, const float *x_mL, 
     for (int64_t i = 0; i < m; i++) cdr__experts_round_gu(x, NULL, NULL, k->first + i, gate + i * x->ld_I, up + i * x->ld_I);
 }
 
-/* (3) for one row: t becomes dh, gate and up become dg and dc, h is made, du becomes p du. */
-static void act_row(const bwd *b, int64_t r, float *t, float *gate, float *up, float *h, float *du)
+static void store_dp(const cdr__bwd *b, int64_t r, int64_t r0, int64_t pair, float v)
+{
+    const int64_t A = b->x.A;
+    if (b->dp_rows) b->dp_rows[r - r0] = v;
+    else ((float *)output(b, CDR__EXB_DP))[pair / A * cdr_type_pitch(output_type(b, CDR__EXB_DP)) + pair % A] = v;
+}
+
+/* (3) for row r of the round from r0 on: t becomes dh, gate and up become dg and dc, h is made, du becomes p du. */
+static void act_row(const cdr__bwd *b, int64_t r, int64_t r0, float *t, float *gate, float *up, float *h, float *du)
 {
     const experts *x = &b->x;
-    const int64_t q = pair_of(x, r), I = x->I, L = x->L;
+    const route q = route_of(x, r);
+    const int64_t I = x->I, L = x->L;
     const float p = weight_of(x, q);
     memcpy(h, up, (size_t)I * sizeof(float));
     if (x->at->situ) x->isa->situ->forward(gate, h, I, &x->situ);
     else x->isa->silu(gate, h, I);
-    if (output(b, CDR__EXB_DP)) {
-        float *dp = output(b, CDR__EXB_DP);
-        dp[q / x->A * cdr_type_pitch(output_type(b, CDR__EXB_DP)) + q % x->A] = cdr_dot(t, h, I);
-    }
+    if (b->wants_dp) store_dp(b, r, r0, q.pair, cdr_dot(t, h, I));
     for (int64_t i = 0; i < I; i++) t[i] *= p;
     if (x->at->situ) x->isa->situ->backward(t, gate, up, I, &x->situ);
     else x->isa->silu_bwd(t, gate, up, I);
     for (int64_t l = 0; l < L; l++) du[l] *= p;
 }
 
+/* What W_m reads of the chunk's rows, and the gradient of what it gives */
+typedef struct { float *in, *dout; int64_t ld_in, ld_dout, n_in, n_dout; } sides;
+static sides sides_of(const cdr__bwd *b, int m)
+{
+    const experts *x = &b->x;
+    const scratch *s = &b->s;
+    if (m == 2) return (sides){ s->h, s->du, x->ld_I, x->ld_L, x->I, x->L };
+    return (sides){ s->x, m == 0 ? s->gate : s->up, x->ld_L, x->ld_I, x->L, x->I };
+}
+
+/* (6)'s narrow factors for the tile at place `at` of the chunk */
+static void low_rank(const cdr__bwd *b, thread *th, const tile *k, int64_t at)
+{
+    const experts *x = &b->x;
+    const scratch *s = &b->s;
+    const int64_t rows = k->end - k->first;
+    for (int m = 0; m < 3; m++) {
+        const sides of = sides_of(b, m);
+        const int64_t rank = cdr__experts_rank(x, m), ld = s->ld_k[m];
+        const float scale = x->at->scale[m];
+        if (rank == 0) continue;
+        float *a = s->low_a[m] + at * ld, *c = s->low_b[m] + at * ld;
+        if (output(b, CDR__EXB_DB1 + 2 * m)) {
+            cdr__experts_mul(x, &th->a[m], k->expert,
+                             (cdr__product){ .m = rows, .a = of.in + at * of.ld_in, .a_row = of.ld_in, .c = a, .ldc = ld, .first = true });
+            for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < rank; j++) a[i * ld + j] *= scale;
+        }
+        if (output(b, CDR__EXB_DA1 + 2 * m)) {
+            cdr__experts_mul(x, &th->b[m], k->expert,
+                             (cdr__product){ .m = rows, .a = of.dout + at * of.ld_dout, .a_row = of.ld_dout, .c = c, .ldc = ld, .first = true });
+            for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < rank; j++) c[i * ld + j] *= scale;
+        }
+    }
+}
+
 /* r_chunk: the routed row in the chunk's first place; r0: in the round's */
-static void run_tile(const bwd *b, thread *th, const tile *k, int64_t r_chunk, int64_t r0)
+static void run_tile(const cdr__bwd *b, thread *th, const tile *k, int64_t r_chunk, int64_t r0)
 {
     const experts *x = &b->x;
     const scratch *s = &b->s;
     const int64_t m = k->end - k->first, at = k->first - r_chunk;
     float *x_mL = s->x + at * x->ld_L, *du = s->du + at * x->ld_L, *h = s->h + at * x->ld_I;
     float *gate = s->gate + at * x->ld_I, *up = s->up + at * x->ld_I;
-    cdr__experts_gather(x, x->ptr[CDR__EX_X], &x->t[CDR__EX_X], k, x_mL, x->ld_L);
-    cdr__experts_gather(x, b->a->ptr[CDR__EXB_DU], &b->a->type[CDR__EXB_DU], k, du, x->ld_L);
+    cdr__experts_gather(x, false, &x->t[CDR__EX_X], k, x_mL, x->ld_L);
+    cdr__experts_gather(x, true, b->du_t, k, du, x->ld_L);
     gate_up(b, th, k, x_mL, gate, up);
     cdr__experts_mul(x, &th->w[BACK], k->expert, (cdr__product){ .m = m, .a = du, .a_row = x->ld_L, .c = th->t, .ldc = x->ld_I, .first = true });
     for (int64_t i = 0; i < m; i++)
-        act_row(b, k->first + i, th->t + i * x->ld_I, gate + i * x->ld_I, up + i * x->ld_I, h + i * x->ld_I, du + i * x->ld_L);
+        act_row(b, k->first + i, r0, th->t + i * x->ld_I, gate + i * x->ld_I, up + i * x->ld_I, h + i * x->ld_I, du + i * x->ld_L);
+    low_rank(b, th, k, at);
     if (!b->wants_dx) return;
-    cdr__product p = { .m = m, .a = gate, .a_row = x->ld_I, .c = s->dx + (k->first - r0) * x->row_L, .ldc = x->row_L, .first = true };
+    cdr__product p = { .m = m, .a = gate, .a_row = x->ld_I, .c = th->dx, .ldc = x->ld_L, .first = true };
     cdr__experts_mul(x, &th->w[DX_GATE], k->expert, p);
     p.a = up;
     p.first = false;
     cdr__experts_mul(x, &th->w[DX_UP], k->expert, p);
+    const int dtype = x->t[CDR__EX_X].dtype;
+    for (int64_t i = 0; i < m; i++) cdr_from_f32(dtype, th->dx + i * x->ld_L, b->dx_rows + cdr_dtype_bytes(dtype, (k->first + i - r0) * x->L), x->L);
 }
 
 /* ---- weight gradients -------------------------------------------------------------------------------------------------- */
-/* dW (+)= A^T B over rows: [n_a][n_b]; rows of A and B are ld floats apart. */
+/* (5), (6): dW (+)= A^T B over rows: [n_a][n_b]; rows of A and B are ld floats apart. */
 typedef struct { const float *a, *b; int64_t n_a, ld_a, n_b, ld_b; void *dw; const cdr_type *t; } outer;
+typedef struct { int64_t first, end, r_chunk; bool starts; float *c; int64_t ldc; } chain;     /* rows of one chain; starts: C is not read */
 
-static outer outer_of(const bwd *b, int which)
+/* Of gradient CDR__EXB_DW1 + which: dW_m = dout^T in (5), dA_m = b^T in, dB_m = dout^T a (6) */
+static outer outer_of(const cdr__bwd *b, int which)
 {
-    const experts *x = &b->x;
-    const scratch *s = &b->s;
-    outer o = { .dw = output(b, CDR__EXB_DW1 + which), .t = output_type(b, CDR__EXB_DW1 + which) };
-    if (which == 2) {
-        o.a = s->du, o.n_a = x->L, o.ld_a = x->ld_L;
-        o.b = s->h, o.n_b = x->I, o.ld_b = x->ld_I;
-    } else {
-        o.a = which == 0 ? s->gate : s->up, o.n_a = x->I, o.ld_a = x->ld_I;
-        o.b = s->x, o.n_b = x->L, o.ld_b = x->ld_L;
-    }
-    return o;
+    const int m = which < 3 ? which : (which - 3) / 2;
+    const bool is_a = which >= 3 && (which - 3) % 2 == 0, is_b = which >= 3 && !is_a;
+    const int64_t rank = cdr__experts_rank(&b->x, m);
+    const sides of = sides_of(b, m);
+    return (outer){ .a = is_a ? b->s.low_b[m] : of.dout, .n_a = is_a ? rank : of.n_dout, .ld_a = is_a ? b->s.ld_k[m] : of.ld_dout,
+                    .b = is_b ? b->s.low_a[m] : of.in, .n_b = is_b ? rank : of.n_in, .ld_b = is_b ? b->s.ld_k[m] : of.ld_in,
+                    .dw = output(b, CDR__EXB_DW1 + which), .t = output_type(b, CDR__EXB_DW1 + which) };
 }
 
-/* Rows i0 .. of the segment's expert's dW, over the segment's rows of the chunk. A is read where it lies, across its rows: packing it
- * first was not faster. starts: no chunk before had rows of this expert. */
-static void run_block(const bwd *b, thread *th, const outer *o, const tile *seg, int64_t r_chunk, int64_t i0)
+/* C (+)= rows i0 .. of A^T B over rows first .. end - 1. A is read where it lies, across its rows: packing it first was not faster. */
+static void add_rows(const cdr__bwd *b, thread *th, const outer *o, int64_t i0, const chain *q)
 {
     const cdr__gemm_isa *isa = b->x.isa->gemm;
-    const bool starts = seg->first == row_offset(&b->x, seg->expert);
-    const int64_t m = CDR_MIN(BLOCK_M, o->n_a - i0), pitch = cdr_type_pitch(o->t);
-    float *c = (float *)o->dw + (seg->expert * o->n_a + i0) * pitch;
-    for (int64_t r = seg->first; r < seg->end; r += BLOCK_K) {
-        const int64_t k = CDR_MIN(BLOCK_K, seg->end - r), at = r - r_chunk;
-        isa->pack_b[CDR_F32][0](&(cdr__pack){ .src = o->b + at * o->ld_b, .pitch = o->ld_b, .n_i = o->n_b, .n_p = k, .dst = th->b, .ld = isa->nr * k });
+    const int64_t m = CDR_MIN(BLOCK_M, o->n_a - i0);
+    for (int64_t r = q->first; r < q->end; r += BLOCK_K) {
+        const int64_t k = CDR_MIN(BLOCK_K, q->end - r), at = r - q->r_chunk;
+        isa->pack_b[CDR_F32][0](&(cdr__pack){ .src = o->b + at * o->ld_b, .pitch = o->ld_b, .n_i = o->n_b, .n_p = k, .dst = th->outer_b, .ld = isa->nr * k });
         cdr__experts_product(isa, &(cdr__product){ .m = m, .k = k, .n = o->n_b, .a = o->a + at * o->ld_a + i0, .a_row = 1, .a_col = o->ld_a,
-            .a_group = isa->mr, .b = th->b, .c = c, .ldc = pitch, .first = starts && r == seg->first });
+            .a_group = isa->mr, .b = th->outer_b, .c = q->c, .ldc = q->ldc, .first = q->starts && r == q->first });
+    }
+}
+
+/* The binary counter over an expert's sources (ops/grad_push, equation (1)): slot 0 is the block in dW, slot j > 0 is buffer j - 1, and
+ * the last buffer takes a partial that will be merged at once. */
+typedef struct { float *dw, *buffer; int64_t pitch, ld, stride, m, n; int levels; } counter;
+static float *slot(const counter *c, int j, int64_t row) { return j == 0 ? c->dw + row * c->pitch : c->buffer + (j - 1) * c->stride + row * c->ld; }
+
+static counter counter_of(const cdr__bwd *b, thread *th, const outer *o, int which, const tile *seg, int64_t i0)
+{
+    const experts *x = &b->x;
+    const bool whole = seg->first == row_offset(x, seg->expert) && seg->end == row_offset(x, seg->expert + 1);
+    counter c = { .pitch = cdr_type_pitch(o->t), .ld = o->n_b, .m = CDR_MIN(BLOCK_M, o->n_a - i0), .n = o->n_b, .levels = levels(x) };
+    c.dw = (float *)o->dw + (seg->expert * o->n_a + i0) * c.pitch;
+    c.buffer = whole || c.levels == 0 ? th->partial : b->s.open[which] + i0 * o->n_b;
+    c.stride = whole ? BLOCK_M * o->n_b : o->n_a * o->n_b;
+    return c;
+}
+
+/* Partial of source i: where it is formed, and its merging once it is complete */
+static int partial_slot(const counter *c, unsigned i) { return i & 1u ? c->levels : __builtin_popcount(i); }
+static void push(const counter *c, unsigned i)
+{
+    const int p = __builtin_popcount(i), z = __builtin_ctz(~i);
+    for (int64_t row = 0; row < c->m && z > 0; row++) {
+        float *carry = slot(c, c->levels, row);
+        for (int j = p - 1; j >= p - z; j--) {
+            float *s = slot(c, j, row), *to = j == p - z ? s : carry;
+            for (int64_t l = 0; l < c->n; l++) to[l] = s[l] + carry[l];
+        }
+    }
+}
+
+/* Rows i0 .. of the segment's expert's dW, over the segment's rows of the chunk: source by source. A source without rows gives +0, in the
+ * segment that has the row before which it would stand. */
+static void run_block(const cdr__bwd *b, thread *th, const outer *o, int which, const tile *seg, int64_t r_chunk, int64_t i0)
+{
+    const experts *x = &b->x;
+    const counter c = counter_of(b, th, o, which, seg, i0);
+    const int64_t expert_end = row_offset(x, seg->expert + 1);
+    for (int64_t s = 0; s < x->S; s++) {
+        const int64_t g0 = group_offset(x, seg->expert, s), g1 = group_offset(x, seg->expert, s + 1);
+        const int to = partial_slot(&c, (unsigned)s);
+        if (g0 == g1) {
+            if (g0 < seg->first || (g0 >= seg->end && (g0 < expert_end || seg->end < expert_end))) continue;
+            for (int64_t row = 0; row < c.m; row++) memset(slot(&c, to, row), 0, (size_t)c.n * sizeof(float));
+        } else {
+            const chain q = { .first = CDR_MAX(g0, seg->first), .end = CDR_MIN(g1, seg->end), .r_chunk = r_chunk, .starts = g0 >= seg->first,
+                              .c = slot(&c, to, 0), .ldc = to == 0 ? c.pitch : c.ld };
+            if (q.first >= q.end) continue;
+            add_rows(b, th, o, i0, &q);
+            if (q.end < g1) continue;
+        }
+        push(&c, (unsigned)s);
     }
 }
 
 static int64_t blocks_of(const outer *o) { return o->dw ? cdr_ceil_div(o->n_a, BLOCK_M) : 0; }
 
 /* Called by every thread of a team. */
-static void run_weights(const bwd *b, thread *th, int64_t n_segments, int64_t r_chunk)
+static void run_weights(const cdr__bwd *b, thread *th, int64_t n_segments, int64_t r_chunk)
 {
-    const outer o[3] = { outer_of(b, 0), outer_of(b, 1), outer_of(b, 2) };
-    const int64_t n = blocks_of(&o[0]) + blocks_of(&o[1]) + blocks_of(&o[2]);
+    outer o[CDR__EXB_N_OUTER];
+    int64_t n = 0;
+    for (int i = 0; i < CDR__EXB_N_OUTER; i++) {
+        o[i] = outer_of(b, i);
+        n += blocks_of(&o[i]);
+    }
 #pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < n_segments * n; i++) {
         int64_t block = i % n, which = 0;
         for (; block >= blocks_of(&o[which]); which++) block -= blocks_of(&o[which]);
-        run_block(b, th, &o[which], &b->s.segments[i / n], r_chunk, block * BLOCK_M);
+        run_block(b, th, &o[which], (int)which, &b->s.segments[i / n], r_chunk, block * BLOCK_M);
     }
 }
 
@@ -191,8 +330,8 @@ static int64_t segments(const experts *x, int64_t r0, int64_t r1, tile *list)
 }
 
 /* ---- the whole ---------------------------------------------------------------------------------------------------------- */
-/* What no row reaches: dp of pairs without a row, dW of experts without rows. */
-static void clear(const bwd *b)
+/* dp of pairs without a row, gradients of experts without rows */
+void cdr__experts_bwd_clear(const cdr__bwd *b)
 {
     const experts *x = &b->x;
     const int32_t *pos = x->ptr[CDR__EX_POS];
@@ -203,7 +342,7 @@ static void clear(const bwd *b)
             if (pos[t * pos_pitch + s] < 0) dp[t * cdr_type_pitch(output_type(b, CDR__EXB_DP)) + s] = 0.0f;
     for (int64_t e = 0; e < x->E; e++) {
         if (row_offset(x, e) < row_offset(x, e + 1)) continue;
-        for (int which = 0; which < 3; which++) {
+        for (int which = 0; which < CDR__EXB_N_OUTER; which++) {
             const cdr_type *t = output_type(b, CDR__EXB_DW1 + which);
             void *dw = output(b, CDR__EXB_DW1 + which);
             for (int64_t i = 0; dw && i < t->n[1]; i++) memset(cdr_row(dw, t, e * t->n[1] + i), 0, (size_t)t->n[2] * sizeof(float));
@@ -212,7 +351,7 @@ static void clear(const bwd *b)
 }
 
 /* Rows r_chunk .. r_end - 1, of the round that begins at r0 */
-static void run_chunk(const bwd *b, int64_t r_chunk, int64_t r_end, int64_t r0)
+static void run_chunk(const cdr__bwd *b, int64_t r_chunk, int64_t r_end, int64_t r0)
 {
     const experts *x = &b->x;
     const int64_t n = cdr__experts_tiles(x, r_chunk, r_end, b->s.list), n_segments = segments(x, r_chunk, r_end, b->s.segments);
@@ -220,7 +359,7 @@ static void run_chunk(const bwd *b, int64_t r_chunk, int64_t r_end, int64_t r0)
     {
         int64_t first, last;
         thread th;
-        lay_thread(x, b->s.threads + (size_t)omp_get_thread_num() * b->s.thread_bytes, &th);
+        lay_thread(x, b->out_t, b->s.threads + (size_t)omp_get_thread_num() * b->s.thread_bytes, &th);
         cdr__experts_share(b->s.list, n, omp_get_thread_num(), omp_get_num_threads(), &first, &last);
         for (int64_t i = first; i < last; i++) run_tile(b, &th, &b->s.list[i], r_chunk, r0);
 #pragma omp barrier
@@ -228,24 +367,50 @@ static void run_chunk(const bwd *b, int64_t r_chunk, int64_t r_end, int64_t r0)
     }
 }
 
+/* Where the gradients of several sources are merged, a chunk is whole experts, or a part of one: then one expert at most is open. */
+static int64_t chunk_end(const cdr__bwd *b, int64_t r, int64_t r1)
+{
+    const experts *x = &b->x;
+    const int64_t limit = CDR_MIN(r + b->s.chunk, r1);
+    int64_t e = 0, end = r;
+    if (x->S == 1 || !b->wants_dw) return limit;
+    while (row_offset(x, e + 1) <= r) e++;
+    if (row_offset(x, e) < r) return CDR_MIN(limit, row_offset(x, e + 1));
+    for (int64_t d = e; d < x->E && row_offset(x, d + 1) <= limit; d++) end = row_offset(x, d + 1);
+    return end > r ? end : limit;
+}
+
+void cdr__experts_bwd_round(const cdr__bwd *b, int64_t r0, int64_t r1)
+{
+    for (int64_t r = r0, end; r < r1; r = end) {
+        end = chunk_end(b, r, r1);
+        run_chunk(b, r, end, r0);
+    }
+}
+
 cdr_status cdr__experts_bwd(const cdr_args *a, const cdr__experts_isa *isa)
 {
-    bwd b = { .x = cdr__experts_open(isa, a->attr, a->type + CDR__EXB_X, a->ptr + CDR__EXB_X, a->lane->n_threads), .a = a };
+    cdr__bwd b = { .x = cdr__experts_open(isa, a->attr, a->type + CDR__EXB_X, a->ptr + CDR__EXB_X, a->lane->n_threads),
+                   .out = a->ptr + CDR__EXB_N, .out_t = a->type + CDR__EXB_N, .du_t = &a->type[CDR__EXB_DU],
+                   .gu = a->ptr[CDR__EXB_GU], .gu_t = &a->type[CDR__EXB_GU] };
     const experts *x = &b.x;
     const int64_t rows = row_offset(x, x->E);
-    lay(x, a->work, &b.s);
+    local own;
+    lay(x, b.out_t, a->work, &b.s, &own);
+    b.x.own.du = a->ptr[CDR__EXB_DU];
+    b.dx_rows = own.dx;
     b.wants_dx = output(&b, CDR__EXB_DX) != NULL;
-    b.wants_dw = output(&b, CDR__EXB_DW1) || output(&b, CDR__EXB_DW3) || output(&b, CDR__EXB_DW2);
+    b.wants_dp = output(&b, CDR__EXB_DP) != NULL;
+    for (int i = 0; i < CDR__EXB_N_OUTER; i++) b.wants_dw = b.wants_dw || output(&b, CDR__EXB_DW1 + i);
     assert(rows <= x->R);
-    clear(&b);
+    cdr__experts_bwd_clear(&b);
     int64_t r0 = 0;
     do {
         const int64_t r1 = CDR_MIN(r0 + x->cap, rows);
-        for (int64_t r = r0; r < r1; r += b.s.chunk) run_chunk(&b, r, CDR_MIN(r + b.s.chunk, r1), r0);
-        combine c = { .rows = b.s.dx, .row_t = cdr_type_2d(CDR_F32, x->cap, x->L), .r0 = r0, .r1 = r1, .first = r0 == 0, .last = r1 == rows,
-                      .add = (a->add & 1u) != 0, .acc = b.s.acc, .out = output(&b, CDR__EXB_DX), .out_t = output_type(&b, CDR__EXB_DX),
-                      .scratch = b.s.sums, .per_thread = 3 * x->L };
-        c.row_t.pitch = x->row_L;
+        cdr__experts_bwd_round(&b, r0, r1);
+        combine c = { .rows = own.dx, .row_t = cdr_type_2d(x->t[CDR__EX_X].dtype, x->cap, x->L), .r0 = r0, .r1 = r1, .first = r0 == 0,
+                      .last = r1 == rows, .add = (a->add & 1u) != 0, .acc = own.acc, .out = output(&b, CDR__EXB_DX),
+                      .out_t = output_type(&b, CDR__EXB_DX), .scratch = own.sums, .per_thread = 3 * x->L };
         if (b.wants_dx) {
 #pragma omp parallel num_threads(x->n_threads)
             cdr__experts_combine(x, &c);

@@ -5,14 +5,15 @@ enum { GATE, UP, DOWN, N_W };
 
 /* One thread's scratch; [TILE] rows each */
 typedef struct { panels w[N_W]; float *x, *gate, *up, *y; } thread;
-typedef struct { char *rows; float *acc, *sums; tile *list; char *threads; size_t thread_bytes; } scratch;
+typedef struct { char *rows; float *acc, *sums; tile *list; char *threads; } scratch;
 
 static size_t lay_thread(const experts *x, void *base, thread *th)
 {
     bump b = { base, 0 };
-    th->w[GATE] = cdr__experts_panels(x, 0, true, &b);
-    th->w[UP] = cdr__experts_panels(x, 1, true, &b);
-    th->w[DOWN] = cdr__experts_panels(x, 2, true, &b);
+    const cdr__experts_block block = cdr__experts_block_take(x, &b);
+    th->w[GATE] = cdr__experts_panels(x, CDR__EX_W1, true, &block, &b);
+    th->w[UP] = cdr__experts_panels(x, CDR__EX_W3, true, &block, &b);
+    th->w[DOWN] = cdr__experts_panels(x, CDR__EX_W2, true, &block, &b);
     th->x = bump_floats(&b, TILE * x->ld_L);
     th->gate = bump_floats(&b, TILE * x->ld_I);
     th->up = bump_floats(&b, TILE * x->ld_I);
@@ -22,14 +23,12 @@ static size_t lay_thread(const experts *x, void *base, thread *th)
 
 static size_t lay(const experts *x, void *base, scratch *s)
 {
-    thread th;
     bump b = { base, 0 };
     s->rows = bump_take(&b, (size_t)cdr_dtype_bytes(x->t[CDR__EX_X].dtype, x->cap * x->L));
     s->acc = x->cap < x->R ? bump_floats(&b, x->T * x->L) : NULL;
     s->sums = bump_floats(&b, 3 * x->L * x->n_threads);
     s->list = bump_take(&b, (size_t)cdr__experts_max_tiles(x, x->cap) * sizeof(tile));
-    s->thread_bytes = lay_thread(x, NULL, &th);
-    s->threads = bump_take(&b, s->thread_bytes * (size_t)x->n_threads);
+    s->threads = bump_take(&b, cdr__experts_fwd_thread_bytes(x) * (size_t)x->n_threads);
     return b.at;
 }
 
@@ -40,11 +39,11 @@ size_t cdr__experts_fwd_bytes(const cdr__experts_isa *isa, const void *attr, con
     return lay(&x, NULL, &s);
 }
 
-static void run_tile(const experts *x, thread *th, const tile *k, char *rows, int64_t r0, const cdr_args *a)
+static void run_tile(const experts *x, thread *th, const tile *k, const cdr__fwd_rows *y)
 {
     const int64_t m = k->end - k->first, L = x->L, I = x->I;
     const cdr_type *tx = &x->t[CDR__EX_X];
-    cdr__experts_gather(x, x->ptr[CDR__EX_X], tx, k, th->x, x->ld_L);
+    cdr__experts_gather(x, false, tx, k, th->x, x->ld_L);
     const cdr__product in = { .m = m, .a = th->x, .a_row = x->ld_L, .ldc = x->ld_I, .first = true };
     cdr__product p = in;
     p.c = th->gate;
@@ -53,18 +52,33 @@ static void run_tile(const experts *x, thread *th, const tile *k, char *rows, in
     cdr__experts_mul(x, &th->w[UP], k->expert, p);
     for (int64_t i = 0; i < m; i++) {
         float *gate = th->gate + i * x->ld_I, *up = th->up + i * x->ld_I;
-        cdr__experts_round_gu(x, a->ptr[CDR__EX_N + 1], &a->type[CDR__EX_N + 1], k->first + i, gate, up);
+        cdr__experts_round_gu(x, y->gu, y->gu_t, k->first + i, gate, up);
         if (x->at->situ) x->isa->situ->forward(gate, up, I, &x->situ);
         else x->isa->silu(gate, up, I);
     }
     cdr__experts_mul(x, &th->w[DOWN], k->expert, (cdr__product){ .m = m, .a = th->up, .a_row = x->ld_I, .c = th->y, .ldc = x->ld_L, .first = true });
     for (int64_t i = 0; i < m; i++) {
         const int64_t r = k->first + i;
-        const float w = weight_of(x, pair_of(x, r));
-        float *y = th->y + i * x->ld_L;
-        for (int64_t l = 0; l < L; l++) y[l] *= w;
-        cdr_from_f32(tx->dtype, y, rows + cdr_dtype_bytes(tx->dtype, (r - r0) * L), L);
+        const float w = weight_of(x, route_of(x, r));
+        float *y_L = th->y + i * x->ld_L;
+        for (int64_t l = 0; l < L; l++) y_L[l] *= w;
+        cdr_from_f32(tx->dtype, y_L, y->rows + cdr_dtype_bytes(tx->dtype, (r - y->r0) * L), L);
     }
+}
+
+size_t cdr__experts_fwd_thread_bytes(const experts *x)
+{
+    thread th;
+    return lay_thread(x, NULL, &th);
+}
+
+void cdr__experts_fwd_tiles(const experts *x, char *threads, const tile *list, int64_t n, const cdr__fwd_rows *y)
+{
+    int64_t first, last;
+    thread th;
+    lay_thread(x, threads + (size_t)omp_get_thread_num() * cdr__experts_fwd_thread_bytes(x), &th);
+    cdr__experts_share(list, n, omp_get_thread_num(), omp_get_num_threads(), &first, &last);
+    for (int64_t i = first; i < last; i++) run_tile(x, &th, &list[i], y);
 }
 
 /* Rows that do not exist hold zeros in gu. */
@@ -90,13 +104,10 @@ cdr_status cdr__experts_fwd(const cdr_args *a, const cdr__experts_isa *isa)
         const combine c = { .rows = s.rows, .row_t = cdr_type_2d(x.t[CDR__EX_X].dtype, x.cap, x.L), .r0 = r0, .r1 = r1, .first = r0 == 0,
                             .last = r1 == rows, .acc = s.acc, .out = a->ptr[CDR__EX_N], .out_t = &a->type[CDR__EX_N], .scratch = s.sums,
                             .per_thread = 3 * x.L };
+        const cdr__fwd_rows y = { .rows = s.rows, .r0 = r0, .gu = a->ptr[CDR__EX_N + 1], .gu_t = &a->type[CDR__EX_N + 1] };
 #pragma omp parallel num_threads(x.n_threads)
         {
-            int64_t first, last;
-            thread th;
-            lay_thread(&x, s.threads + (size_t)omp_get_thread_num() * s.thread_bytes, &th);
-            cdr__experts_share(s.list, n, omp_get_thread_num(), omp_get_num_threads(), &first, &last);
-            for (int64_t i = first; i < last; i++) run_tile(&x, &th, &s.list[i], s.rows, r0, a);
+            cdr__experts_fwd_tiles(&x, s.threads, s.list, n, &y);
             if (c.last) clear_unused(&x, a);
 #pragma omp barrier
             cdr__experts_combine(&x, &c);

@@ -27,6 +27,11 @@ extern const cdr__experts_isa cdr__experts_base, cdr__experts_avx2, cdr__experts
 enum { TILE = 144 };                     /* rows: a multiple of 12, so of every mr */
 enum { PANEL_UNITS = 1 << 20 };          /* of an expert's matrix packed at a time: 4 MiB, or one panel where that is more */
 
+/* ---- where rows come from ------------------------------------------------------------------------------------------ */
+/* Operands of one source of rows: the call's own, or those of a rank of the expert group. */
+typedef struct { const void *x, *p, *perm, *du; } origin;
+typedef struct { int32_t source, pair; } route;      /* of a routed row */
+
 /* ---- sizes ------------------------------------------------------------------------------------------------------ */
 typedef struct {
     const cdr__experts_isa *isa; const cdr_experts_attr *at;
@@ -35,14 +40,20 @@ typedef struct {
     int64_t T, L, I, E, A, R, cap;               /* cap: rows of a round */
     int64_t ld_L, ld_I;                          /* floats between rows of scratch: whole panels, and a line more, so that rows do not
                                                   * fall into one set of L1 */
-    int64_t row_L;                               /* whole panels only: rows of a round */
     int n_threads;
+    origin own;
+    const origin *from;                          /* by source; NULL: own is the only one */
+    const route *routes; int64_t route0;         /* of rows route0 ..; NULL: perm says it */
+    const int64_t *groups; int64_t S;            /* first row of (expert, source), [E S + 1]; NULL: offs says it, S = 1 */
 } experts;
 
 typedef struct { int64_t expert, first, end; } tile;
 
-/* B of a product, packed for one expert by blocks of columns. Which matrix: 0 w1, 1 w3, 2 w2. */
-typedef struct { int matrix; bool transposed; int64_t k, n, cols, expert; uint32_t *b; } panels;
+/* Where a thread makes values of a matrix that is not packed as it lies: values of a block; with adapters, a block of scale B, and of A,
+ * packed. */
+typedef struct { float *values, *factor; uint32_t *adapter; } cdr__experts_block;
+/* B of a product, packed for one expert by blocks of columns. operand: CDR__EX_W1 .. W2, with their adapters, or CDR__EX_A1 .. B2 */
+typedef struct { int operand; bool transposed; int64_t k, n, cols, expert; uint32_t *b; cdr__experts_block block; } panels;
 
 /* C[m][n] = (first ? 0 : C) + A[m][k] B[k][n]. Row i of A, u along k: a[i * a_row + u * a_col]; groups of mr rows a_group apart.
  * padded: C has room for whole panels. */
@@ -59,30 +70,43 @@ static inline void *bump_take(bump *b, size_t bytes)
     return p;
 }
 static inline float *bump_floats(bump *b, int64_t n) { return (float *)bump_take(b, (size_t)n * sizeof(float)); }
-panels cdr__experts_panels(const experts *x, int matrix, bool transposed, bump *b);
+cdr__experts_block cdr__experts_block_take(const experts *x, bump *b);       /* one for all panels of a thread */
+panels cdr__experts_panels(const experts *x, int operand, bool transposed, const cdr__experts_block *block, bump *b);
+/* Rank of the adapters of w1, w3 or w2 (m: 0, 1, 2); 0: none */
+static inline int64_t cdr__experts_rank(const experts *x, int m)
+{
+    const cdr_type *a = &x->t[CDR__EX_A1 + 2 * m];
+    return cdr_absent(a) ? 0 : a->n[1];
+}
 
 /* ---- rows --------------------------------------------------------------------------------------------------------- */
 int64_t cdr__experts_max_tiles(const experts *x, int64_t rows);
+int64_t cdr__experts_cut(int64_t e, int64_t first, int64_t end, tile *list);       /* rows of one expert, evenly; at most rows / TILE + 1 */
 int64_t cdr__experts_tiles(const experts *x, int64_t r0, int64_t r1, tile *list);
 /* Tiles of thread `me`: a run of the list, so that all runs cost about the same. */
 void cdr__experts_share(const tile *list, int64_t n, int me, int n_threads, int64_t *first, int64_t *last);
 void cdr__experts_product(const cdr__gemm_isa *isa, const cdr__product *p);
 /* Expert e's matrix as B. The product's k, n, b, a_col, a_group and padded are filled in. */
 void cdr__experts_mul(const experts *x, panels *w, int64_t e, cdr__product p);
-/* Pair of routed row r */
-static inline int64_t pair_of(const experts *x, int64_t r)
+static inline route route_of(const experts *x, int64_t r)
 {
-    const int32_t q = ((const int32_t *)x->ptr[CDR__EX_PERM])[r];
-    assert(q >= 0 && q < x->R);
+    const route q = x->routes ? x->routes[r - x->route0] : (route){ 0, ((const int32_t *)x->own.perm)[r] };
+    assert(q.source >= 0 && q.source < x->S && q.pair >= 0 && q.pair < x->R);
     return q;
 }
-static inline float weight_of(const experts *x, int64_t q)
+static inline const origin *origin_of(const experts *x, int64_t source) { return x->from ? &x->from[source] : &x->own; }
+static inline float weight_of(const experts *x, route q)
 {
-    return ((const float *)x->ptr[CDR__EX_P])[q / x->A * cdr_type_pitch(&x->t[CDR__EX_P]) + q % x->A];
+    return ((const float *)origin_of(x, q.source)->p)[q.pair / x->A * cdr_type_pitch(&x->t[CDR__EX_P]) + q.pair % x->A];
 }
-static inline int64_t row_offset(const experts *x, int64_t e) { return ((const int32_t *)x->ptr[CDR__EX_OFFS])[e]; }
-/* Rows of p, of type t, of the tile's tokens, as F32, ld apart. */
-void cdr__experts_gather(const experts *x, void *p, const cdr_type *t, const tile *k, float *dst, int64_t ld);
+/* First row of expert e, of its rows from a source; s = S: of the next expert */
+static inline int64_t group_offset(const experts *x, int64_t e, int64_t s)
+{
+    return x->groups ? x->groups[e * x->S + s] : ((const int32_t *)x->ptr[CDR__EX_OFFS])[e + s];
+}
+static inline int64_t row_offset(const experts *x, int64_t e) { return group_offset(x, e, 0); }
+/* Rows of x, or of du, of type t, of the tile's tokens, as F32, ld apart. */
+void cdr__experts_gather(const experts *x, bool du, const cdr_type *t, const tile *k, float *dst, int64_t ld);
 /* gate | up of row r into gu, where there is one, and rounded to the activations' dtype in place (1) */
 void cdr__experts_round_gu(const experts *x, void *gu, const cdr_type *t, int64_t r, float *gate_I, float *up_I);
 
@@ -92,8 +116,15 @@ typedef struct {
     bool first, last, add; float *acc;
     void *out; const cdr_type *out_t;
     float *scratch; int64_t per_thread;                   /* 3 L floats and more for each thread */
+    const void *const *at;                                /* where each row lies; NULL: in rows */
 } combine;
 void cdr__experts_combine(const experts *x, const combine *c);      /* called by every thread of a team */
+
+/* ---- forward.c: (1) and y_r of (2), for the exchange too ------------------------------------------------------------- */
+typedef struct { char *rows; int64_t r0; void *gu; const cdr_type *gu_t; } cdr__fwd_rows;     /* y_r at rows, L elements each, from row r0 on */
+size_t cdr__experts_fwd_thread_bytes(const experts *x);
+/* Called by every thread of a team; each takes its share of the tiles. */
+void cdr__experts_fwd_tiles(const experts *x, char *threads, const tile *list, int64_t n, const cdr__fwd_rows *y);
 
 cdr_status cdr__experts_fwd(const cdr_args *a, const cdr__experts_isa *isa);
 cdr_status cdr__experts_bwd(const cdr_args *a, const cdr__experts_isa *isa);

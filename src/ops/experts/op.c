@@ -4,13 +4,17 @@
  *   act(g, c) = silu(g) c, or b1 tanh(g / b1) s(g) b2 tanh(c / b2) (ops/situ)
  * backward, with t_r = W2_e^T du_t (so that y is never needed; SonicMoE's rewrite):
  *   dp_q = <t_r, h_r>,   (dg_r, dc_r) = act'(g_r, c_r) (p_q t_r)                                                     (3)
- *   dx_t = sum over the token's rows, ascending expert id, of W1_e^T dg_r + W3_e^T dc_r                              (4)
+ *   dx_t = sum over the token's rows, ascending expert id, of round_A(W1_e^T dg_r + W3_e^T dc_r)                     (4)
  *   dW1_e = sum_r dg_r x_t^T,   dW3_e = sum_r dc_r x_t^T,   dW2_e = sum_r (p_q du_t) h_r^T                           (5)
- * A token without rows gives zeros and takes no part; an expert without rows has dW = 0.
- * Sources: (1), (2) spec/model.md, 3.5 (K3's technical report, Eq. 11-13); (3)-(5) spec/operators.md, 4.3; finite differences.
- * Precision: F32; a product's element is one chain over the summed index, (4) one chain over dg, then dc; (5) one chain over
- * the expert's rows in ascending order. g and c are rounded where they are made, so that keeping them, in gu, or making them
- * again gives the same bits. Rows of (4) stay F32. Nothing depends on capacity or threads.
+ * with adapters, W is W_e + s B_e A_e in (1) to (4), and of each of the three, in the row that W reads and dout the gradient of what
+ * it gives (x_t and dg_r; x_t and dc_r; h_r and p_q du_t):
+ *   dA_e = sum_r (s B_e^T dout_r) in_r^T,   dB_e = sum_r dout_r (s A_e in_r)^T                                       (6)
+ * A token without rows gives zeros and takes no part; an expert without rows has dW = dA = dB = 0.
+ * Sources: (1), (2) spec/model.md, 3.5 (K3's technical report, Eq. 11-13); (3)-(5) spec/operators.md, 4.3; (6) derived here; finite differences.
+ * Precision: F32; a product's element is one chain over the summed index, (4) one chain over dg, then dc;
+ * (5), (6) one chain over the expert's rows in ascending order. W with an adapter is formed in F32 while it is packed (weights.c), never as a whole. g and c are rounded where they are made, so that keeping them, in gu, or making them
+ * again gives the same bits. Rows of (4)
+ * are rounded as those of (2) are: half the bytes, here and between ranks. Nothing depends on capacity or threads.
  * Weights are addressed by an offset table where there is one, never by stride alone. All offsets are 64 bits. */
 #include "ops/experts/experts.h"
 #include "ops/cpu.h"
@@ -82,7 +86,6 @@ static cdr_status check_inputs(const char *op, const cdr_experts_attr *a, const 
     CDR_TRY(shaped(op, "w3", &in[CDR__EX_W3], -1, cdr_type_3d(0, E, I, L), e));
     CDR_TRY(shaped(op, "w2", &in[CDR__EX_W2], -1, cdr_type_3d(0, E, L, I), e));
     for (int m = 0; m < 3; m++) CDR_TRY(check_adapter(op, in, m, e));
-    for (int i = CDR__EX_A1; i < CDR__EX_N; i++) if (!cdr_absent(&in[i])) CDR_FAIL(e, CDR_EINVAL, "%s: adapters are not in this version", op);
     if (cdr_absent(table)) return CDR_OK;
     CDR_TRY(shaped(op, "table", table, CDR_I64, cdr_type_2d(0, E, 3), e));
     for (int i = CDR__EX_W1; i <= CDR__EX_W2; i++)
@@ -145,6 +148,22 @@ static double product_flop(const cdr_experts_attr *a, const cdr_type *x, const c
     return 2.0 * (double)x->n[0] * a->top_k * (double)x->n[1] * (double)w1->n[1];
 }
 
+/* FLOPs of forming w1, w3 and w2 (n[0], n[1], n[2] times) with their adapters, for each expert that may have rows, and of (6) where `out`
+ * (the backward's outputs) is given */
+static double adapter_flop(const cdr_experts_attr *at, const cdr_type *fwd, const int n[3], const cdr_type *out)
+{
+    const cdr_type *w1 = &fwd[CDR__EX_W1];
+    const double rows = (double)fwd[CDR__EX_X].n[0] * at->top_k, L = (double)w1->n[2], I = (double)w1->n[1];
+    double flop = 0;
+    for (int m = 0; m < 3; m++) {
+        const cdr_type *a = &fwd[CDR__EX_A1 + 2 * m];
+        if (cdr_absent(a)) continue;
+        flop += n[m] * 2.0 * CDR_MIN((double)w1->n[0], rows) * (double)a->n[1] * L * I;
+        for (int i = 0; i < 2 && out; i++) if (!cdr_absent(&out[CDR__EXB_DA1 + 2 * m + i])) flop += 2.0 * rows * (double)a->n[1] * (L + I);
+    }
+    return flop;
+}
+
 static void moved(cdr_cost *c, int n_in, int n_out, const cdr_type *t)
 {
     for (int i = 0; i < n_in; i++) if (!cdr_absent(&t[i])) c->read += (double)cdr_type_bytes(&t[i]);
@@ -153,7 +172,7 @@ static void moved(cdr_cost *c, int n_in, int n_out, const cdr_type *t)
 
 static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
-    cdr_cost c = { .flop = 3 * product_flop(attr, &t[CDR__EX_X], &t[CDR__EX_W1]) };
+    cdr_cost c = { .flop = 3 * product_flop(attr, &t[CDR__EX_X], &t[CDR__EX_W1]) + adapter_flop(attr, t, (const int[3]){ 1, 1, 1 }, NULL) };
     moved(&c, n_in, n_out, t);
     return c;
 }
@@ -162,10 +181,11 @@ static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 static cdr_cost cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     const cdr_type *fwd = t + CDR__EXB_X, *out = t + CDR__EXB_N;
-    int n = cdr_absent(&t[CDR__EXB_GU]) ? 3 : 1;
-    if (!cdr_absent(&out[CDR__EXB_DX])) n += 2;
+    const int again = cdr_absent(&t[CDR__EXB_GU]), dx = !cdr_absent(&out[CDR__EXB_DX]);
+    int n = 1 + 2 * again + 2 * dx;
     for (int i = CDR__EXB_DW1; i <= CDR__EXB_DW2; i++) if (!cdr_absent(&out[i])) n++;
-    cdr_cost c = { .flop = n * product_flop(attr, &fwd[CDR__EX_X], &fwd[CDR__EX_W1]) };
+    cdr_cost c = { .flop = n * product_flop(attr, &fwd[CDR__EX_X], &fwd[CDR__EX_W1]) +
+                   adapter_flop(attr, fwd, (const int[3]){ again + dx, again + dx, 1 }, out) };
     moved(&c, n_in, n_out, t);
     return c;
 }

@@ -1,4 +1,4 @@
-/* tiles.c: tiles of routed rows, products with packed weights, sums of a token's rows; kernel.h says what each is for.
+/* tiles.c: tiles of routed rows, products, sums of a token's rows; kernel.h says what each is for.
  * The micro-kernels are those of the matrix product (ops/linear/gemm_isa.h). */
 #include "ops/experts/kernel.h"
 
@@ -8,61 +8,16 @@ experts cdr__experts_open(const cdr__experts_isa *isa, const void *attr, const c
 {
     const cdr_experts_attr *at = attr;
     experts x = { .isa = isa, .at = at, .situ = { at->beta, at->linear_beta }, .t = t, .ptr = ptr, .n_threads = n_threads,
-                  .T = t[CDR__EX_X].n[0], .L = t[CDR__EX_X].n[1], .I = t[CDR__EX_W1].n[1], .E = t[CDR__EX_W1].n[0], .A = at->top_k };
+                  .T = t[CDR__EX_X].n[0], .L = t[CDR__EX_X].n[1], .I = t[CDR__EX_W1].n[1], .E = t[CDR__EX_W1].n[0], .A = at->top_k, .S = 1 };
+    if (ptr) x.own = (origin){ .x = ptr[CDR__EX_X], .p = ptr[CDR__EX_P], .perm = ptr[CDR__EX_PERM] };
     x.R = x.T * x.A;
     x.cap = at->capacity > 0 ? CDR_MIN(at->capacity, x.R) : x.R;
-    x.row_L = round_up(x.L, isa->gemm->nr);
-    x.ld_L = x.row_L + 16;
+    x.ld_L = round_up(x.L, isa->gemm->nr) + 16;
     x.ld_I = round_up(x.I, isa->gemm->nr) + 16;
     return x;
 }
 
-/* ---- weights -------------------------------------------------------------------------------------------------------- */
-panels cdr__experts_panels(const experts *x, int matrix, bool transposed, bump *b)
-{
-    const bool k_is_L = (matrix == 2) != transposed;       /* w1, w3 are [I][L], w2 is [L][I] */
-    const int64_t nr = x->isa->gemm->nr;
-    panels w = { .matrix = matrix, .transposed = transposed, .k = k_is_L ? x->L : x->I, .n = k_is_L ? x->I : x->L, .expert = -1 };
-    w.cols = CDR_MIN(round_up(w.n, nr), CDR_MAX(PANEL_UNITS / w.k / nr, 1) * nr);
-    w.b = bump_take(b, (size_t)(w.cols * w.k) * 4);
-    return w;
-}
-
-/* First byte of expert e's matrix m */
-static const char *matrix_at(const experts *x, int m, int64_t e)
-{
-    const cdr_type *w = &x->t[CDR__EX_W1 + m], *table = &x->t[CDR__EX_TABLE];
-    const int64_t stride = cdr_dtype_bytes(w->dtype, w->n[1] * cdr_type_pitch(w));
-    const int64_t at = x->ptr[CDR__EX_TABLE] ? ((const int64_t *)x->ptr[CDR__EX_TABLE])[e * cdr_type_pitch(table) + m] : e * stride;
-    return (const char *)x->ptr[CDR__EX_W1 + m] + at;
-}
-
-static void pack(const experts *x, panels *w, int64_t e, int64_t j, int64_t cols)
-{
-    const cdr_type *t = &x->t[CDR__EX_W1 + w->matrix];
-    const int64_t pitch = cdr_type_pitch(t);
-    const char *src = matrix_at(x, w->matrix, e) + cdr_dtype_bytes(t->dtype, w->transposed ? j * pitch : j);
-    x->isa->gemm->pack_b[t->dtype][w->transposed](&(cdr__pack){ .src = src, .pitch = pitch, .n_i = cols, .n_p = w->k, .dst = w->b,
-                                                                .ld = x->isa->gemm->nr * w->k });
-    w->expert = cols == w->n ? e : -1;           /* a part of the columns is packed again for every tile */
-}
-
-void cdr__experts_mul(const experts *x, panels *w, int64_t e, cdr__product p)
-{
-    p.k = w->k;
-    p.b = w->b;
-    p.a_col = 1;
-    p.a_group = x->isa->gemm->mr * p.a_row;
-    p.padded = true;
-    float *c = p.c;
-    for (int64_t j = 0; j < w->n; j += w->cols) {
-        p.n = CDR_MIN(w->n - j, w->cols);
-        p.c = c + j;
-        if (w->expert != e) pack(x, w, e, j, p.n);
-        cdr__experts_product(x->isa->gemm, &p);
-    }
-}
-
+/* ---- products -------------------------------------------------------------------------------------------------------- */
 /* Part of a panel: through a tile of its own, into C without what lies beyond its columns. */
 static void edge_tile(const cdr__gemm_isa *isa, cdr__tile t, float *c, int64_t ldc, int64_t cols)
 {
@@ -96,16 +51,23 @@ void cdr__experts_product(const cdr__gemm_isa *isa, const cdr__product *p)
 /* ---- tiles ---------------------------------------------------------------------------------------------------------- */
 int64_t cdr__experts_max_tiles(const experts *x, int64_t rows) { return rows / TILE + CDR_MIN(x->E, rows) + 1; }
 
-/* An expert's rows are cut evenly, in multiples of 12. */
+/* In multiples of 12 */
+int64_t cdr__experts_cut(int64_t e, int64_t first, int64_t end, tile *list)
+{
+    int64_t n = 0;
+    if (first >= end) return 0;
+    const int64_t rows = round_up(cdr_ceil_div(end - first, cdr_ceil_div(end - first, TILE)), 12);
+    for (int64_t r = first; r < end; r += rows) list[n++] = (tile){ e, r, CDR_MIN(r + rows, end) };
+    return n;
+}
+
 int64_t cdr__experts_tiles(const experts *x, int64_t r0, int64_t r1, tile *list)
 {
     int64_t n = 0;
     for (int64_t e = 0; e < x->E; e++) {
         const int64_t first = CDR_MAX(row_offset(x, e), r0), end = CDR_MIN(row_offset(x, e + 1), r1);
         assert(row_offset(x, e) <= row_offset(x, e + 1));
-        if (first >= end) continue;
-        const int64_t rows = round_up(cdr_ceil_div(end - first, cdr_ceil_div(end - first, TILE)), 12);
-        for (int64_t r = first; r < end; r += rows) list[n++] = (tile){ e, r, CDR_MIN(r + rows, end) };
+        n += cdr__experts_cut(e, first, end, list + n);
     }
     return n;
 }
@@ -134,16 +96,23 @@ static void prefetch_row(const char *row, int64_t bytes)
     for (int64_t at = 0; at < CDR_MIN(bytes, 1024); at += 64) __builtin_prefetch(row + at);
 }
 
-void cdr__experts_gather(const experts *x, void *p, const cdr_type *t, const tile *k, float *dst, int64_t ld)
+static const char *token_row(const experts *x, bool du, int64_t r, int64_t stride)
+{
+    const route q = route_of(x, r);
+    const origin *o = origin_of(x, q.source);
+    return (const char *)(du ? o->du : o->x) + q.pair / x->A * stride;
+}
+
+void cdr__experts_gather(const experts *x, bool du, const cdr_type *t, const tile *k, float *dst, int64_t ld)
 {
     enum { AHEAD = 8 };
     const int64_t m = k->end - k->first, n = cdr_type_cols(t);
     const int64_t stride = cdr_dtype_bytes(t->dtype, cdr_type_pitch(t)), bytes = cdr_dtype_bytes(t->dtype, n);
     void (*const widen)(const void *, float *, int64_t) = cdr_dtype_row(t->dtype)->to_f32;
-    for (int64_t i = 0; i < CDR_MIN(m, AHEAD); i++) prefetch_row((const char *)p + pair_of(x, k->first + i) / x->A * stride, bytes);
+    for (int64_t i = 0; i < CDR_MIN(m, AHEAD); i++) prefetch_row(token_row(x, du, k->first + i, stride), bytes);
     for (int64_t i = 0; i < m; i++) {
-        if (i + AHEAD < m) prefetch_row((const char *)p + pair_of(x, k->first + i + AHEAD) / x->A * stride, bytes);
-        widen((const char *)p + pair_of(x, k->first + i) / x->A * stride, dst + i * ld, n);
+        if (i + AHEAD < m) prefetch_row(token_row(x, du, k->first + i + AHEAD, stride), bytes);
+        widen(token_row(x, du, k->first + i, stride), dst + i * ld, n);
     }
 }
 
@@ -181,7 +150,7 @@ static void prefetch_rows(const experts *x, const combine *c, int64_t t)
     const int32_t *pos = (const int32_t *)x->ptr[CDR__EX_POS] + t * cdr_type_pitch(&x->t[CDR__EX_POS]);
     const int64_t bytes = cdr_dtype_bytes(c->row_t.dtype, cdr_type_pitch(&c->row_t));
     for (int64_t s = 0; s < x->A; s++)
-        if (pos[s] >= c->r0 && pos[s] < c->r1) prefetch_row((const char *)c->rows + (pos[s] - c->r0) * bytes, bytes);
+        if (pos[s] >= c->r0 && pos[s] < c->r1) prefetch_row(c->at ? c->at[pos[s]] : (const char *)c->rows + (pos[s] - c->r0) * bytes, bytes);
 }
 
 static void combine_token(const experts *x, const combine *c, int64_t t, float *sum_L, float *row_L)
@@ -192,7 +161,8 @@ static void combine_token(const experts *x, const combine *c, int64_t t, float *
     if (c->first) memset(acc, 0, (size_t)L * sizeof(float));
     for (int64_t i = 0; i < n; i++) {
         if (row[i] < c->r0 || row[i] >= c->r1) continue;
-        cdr_row_load(c->rows, &c->row_t, row[i] - c->r0, row_L);
+        if (c->at) cdr_to_f32(c->row_t.dtype, c->at[row[i]], row_L, L);
+        else cdr_row_load(c->rows, &c->row_t, row[i] - c->r0, row_L);
         for (int64_t l = 0; l < L; l++) acc[l] += row_L[l];
     }
     if (!c->last) return;

@@ -1,0 +1,38 @@
+/* backward.h: the backward of routed rows without where they come from and where their results go: backward.c has the work,
+ * for one rank and for the exchange between ranks (ep_backward.c).
+ *
+ *   lay scratch; x.routes ...; cdr__experts_bwd_clear(&b);  for each round: cdr__experts_bwd_round(&b, r0, r1);
+ */
+#ifndef CDR_OPS_EXPERTS_BACKWARD_H
+#define CDR_OPS_EXPERTS_BACKWARD_H
+
+#include "ops/experts/kernel.h"
+
+enum { CDR__EXB_N_OUTER = 9 };                   /* gradients that are outer products: DW1 .. DB2 */
+_Static_assert(CDR__EXB_DW1 + CDR__EXB_N_OUTER == CDR__EXB_N_OUT && CDR__EXB_DA1 == CDR__EXB_DW1 + 3, "the outputs' order");
+
+typedef struct {
+    int64_t chunk;                               /* rows */
+    float *x, *du, *h, *gate, *up;               /* [chunk]; gate and up become dg and dc, du becomes p du */
+    float *low_a[3], *low_b[3]; int64_t ld_k[3]; /* (6): s A in, s B^T dout of w1, w3, w2; [chunk] */
+    float *open[CDR__EXB_N_OUTER];               /* several sources: partial sums of the expert that a chunk has cut */
+    tile *list, *segments; char *threads; size_t thread_bytes;
+} cdr__bwd_scratch;
+
+/* The forward's operands in x, the rest here. */
+typedef struct {
+    experts x;
+    void *const *out; const cdr_type *out_t;     /* outputs CDR__EXB_DX .. CDR__EXB_N_OUT - 1 */
+    const cdr_type *du_t;
+    void *gu; const cdr_type *gu_t;              /* NULL: gate and up are made again */
+    char *dx_rows;                               /* [cap] rows of (4), L elements of the activations' dtype, from row r0 of the round on */
+    float *dp_rows;                              /* [cap]; NULL: dp goes to its pair in out */
+    bool wants_dx, wants_dp, wants_dw;
+    cdr__bwd_scratch s;
+} cdr__bwd;
+
+/* base NULL: only measures. out_t: which gradients are wanted */
+size_t cdr__experts_bwd_lay(const experts *x, const cdr_type *out_t, void *base, cdr__bwd_scratch *s);
+void cdr__experts_bwd_clear(const cdr__bwd *b);                              /* what no row reaches */
+void cdr__experts_bwd_round(const cdr__bwd *b, int64_t r0, int64_t r1);
+#endif
