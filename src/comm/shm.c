@@ -449,41 +449,52 @@ static cdr_status reduce_scatter_some(shm_comm *c, const cdr_piece *p, int n)
     return barrier(c);
 }
 
-/* A rank's share of a tensor in all_reduce: whole cache lines, so that ranks do not write into the same one. */
-static void share_of(const cdr_piece *p, int r, int size, size_t *at, size_t *bytes)
+/* all_reduce shares out the pieces laid one behind the other, in lines of SHARE_ELEMS elements (whole cache lines, so that ranks do
+ * not write into the same one): with many small pieces and many ranks a rank has a part of few of them, not of each. */
+static int64_t lines_of(const cdr_piece *p)
 {
-    size_t e = tree_of(p->dtype)->bytes;
-    int64_t elems = (int64_t)((size_t)p->rows * p->row_bytes / e), lines = cdr_ceil_div(elems, SHARE_ELEMS);
-    int64_t lo = CDR_MIN(elems, cdr__comm_lo(lines, r, size) * SHARE_ELEMS);
-    int64_t hi = CDR_MIN(elems, cdr__comm_lo(lines, r + 1, size) * SHARE_ELEMS);
-    *at = (size_t)lo * e;
-    *bytes = (size_t)(hi - lo) * e;
+    return cdr_ceil_div((int64_t)((size_t)p->rows * p->row_bytes / tree_of(p->dtype)->bytes), SHARE_ELEMS);
+}
+
+/* Calls f for each part [at, at + bytes) of a piece that is in rank r's share, given all lines of n pieces. */
+static void each_part(shm_comm *c, const cdr_piece *p, int n, int64_t lines, int r, void (*f)(shm_comm *c, const cdr_piece *p, int i, int r, size_t at, size_t bytes))
+{
+    int64_t lo = cdr__comm_lo(lines, r, c->base.size), hi = cdr__comm_lo(lines, r + 1, c->base.size), first = 0;
+    for (int i = 0; i < n && first < hi; i++) {
+        int64_t own = lines_of(&p[i]), a = CDR_MAX(lo, first) - first, b = CDR_MIN(hi, first + own) - first;
+        size_t whole = (size_t)p[i].rows * p[i].row_bytes, line = tree_of(p[i].dtype)->bytes * SHARE_ELEMS;
+        if (a < b) f(c, p, i, r, (size_t)a * line, CDR_MIN(whole, (size_t)b * line) - (size_t)a * line);
+        first += own;
+    }
+}
+
+static char *destination(const cdr_piece *p) { return p->local ? p->local : p->full; }
+
+static void sum_part(shm_comm *c, const cdr_piece *p, int i, int r, size_t at, size_t bytes)
+{
+    (void)r;
+    tree_sum(c, i, at, destination(&p[i]) + at, bytes, p[i].dtype);
+}
+
+static void fetch_part(shm_comm *c, const cdr_piece *p, int i, int r, size_t at, size_t bytes)
+{
+    memcpy(destination(&p[i]) + at, operand(c, r, CDR_SHM_PIECES + i) + at, bytes);
 }
 
 static cdr_status all_reduce_some(shm_comm *c, const cdr_piece *p, int n)
 {
     int size = c->base.size, me = c->base.rank;
-    size_t at, bytes;
-    for (int i = 0; i < n; i++)
-        if (p[i].rows) {
-            publish(c, i, p[i].full);
-            publish(c, CDR_SHM_PIECES + i, p[i].local ? p[i].local : p[i].full);
-        }
+    int64_t lines = 0;
+    for (int i = 0; i < n; i++) {
+        lines += lines_of(&p[i]);
+        if (!p[i].rows) continue;
+        publish(c, i, p[i].full);
+        publish(c, CDR_SHM_PIECES + i, destination(&p[i]));
+    }
     CDR_TRY(meet(c, piece_signature(SIG_ALL_REDUCE, p, n)));
-    for (int i = 0; i < n; i++) {
-        share_of(&p[i], me, size, &at, &bytes);
-        char *dst = p[i].local ? p[i].local : p[i].full;
-        tree_sum(c, i, at, dst + at, bytes, p[i].dtype);
-    }
+    each_part(c, p, n, lines, me, sum_part);
     CDR_TRY(barrier(c));
-    for (int i = 0; i < n; i++) {
-        char *dst = p[i].local ? p[i].local : p[i].full;
-        for (int q = 1; q < size; q++) {
-            int r = (me + q) % size;
-            share_of(&p[i], r, size, &at, &bytes);
-            if (bytes) memcpy(dst + at, operand(c, r, CDR_SHM_PIECES + i) + at, bytes);
-        }
-    }
+    for (int q = 1; q < size; q++) each_part(c, p, n, lines, (me + q) % size, fetch_part);
     return barrier(c);
 }
 
