@@ -179,7 +179,7 @@ static void values_out_of_range(void)
 static void what_is_not_here_yet_says_so(void)
 {
     static const char *const later[] = {
-        "lora: {}\n", "lora: {rank: 8}\n", "parallel: {context: 2}\n", "parallel: {tensor: 2}\n",
+        "lora: {experts: shared_outer}\n", "lora: {adapter: runs/a}\n", "lora: {serve_with: [vllm]}\n", "parallel: {context: 2}\n", "parallel: {tensor: 2}\n",
         "parallel: {transport: mpi}\n", "parallel: {transport: nccl}\n", "optimizer: {groups: [{match: embed}]}\n", "precision: {experts: bf16}\n",
         "precision: {qat: mxfp4}\n", "model2: 1\n", "memory: {weights: stream}\n", "memory: {rules: [{match: mla.out, policy: keep}]}\n",
         "log: {tensorboard: true}\n", "log: {board: '127.0.0.1:1'}\n", "checkpoint: {final: hf}\n", "memory: {layer_chunk_tokens: 64}\n",
@@ -198,6 +198,38 @@ static void what_is_not_here_yet_says_so(void)
     refused("model: {path: m}\ndata: {train: a, tokenizer: dir/tok}\n", "config.not-in-version", "data.tokenizer is dir/tok");
     /* what equals the default is no request */
     T_CHECK(parse(BASE "lora: none\nparallel: {context: 1, expert: 1}\nprecision: {experts: stored}\n") == CDR_OK);
+}
+
+static void lora_section(void)
+{
+    T_CHECK(parse(BASE "lora: {}\n") == CDR_OK && r.lora.on);
+    T_CHECK(r.lora.rank == 16 && r.lora.alpha == 32 && r.lora.scaling == CDR_LORA_STANDARD && r.lora.targets.n == 3 && r.lora.experts == CDR_LORA_EXPERTS_NONE);
+    T_CHECK(r.optimizer.learning_rate == 2e-4 && r.optimizer.weight_decay == 0);
+    T_CHECK(r.train.trainable.n == 1 && strcmp(r.train.trainable.s[0], "none") == 0 && r.train.balance == CDR_BAL_NONE && r.train.indexer == CDR_TRAIN_INDEXER_FROZEN);
+    uint64_t with = cdr_recipe_hash(&r);
+    char *yaml = cdr_recipe_yaml(&r, pool);
+    T_HAS(yaml, "\nlora:\n  rank: 16");
+    T_CHECK(parse(yaml) == CDR_OK && r.lora.on && cdr_recipe_hash(&r) == with);        /* what a checkpoint keeps reads back the same */
+    T_CHECK(parse(BASE "lora:\n") == CDR_OK && r.lora.on);
+    T_CHECK(parse(BASE "lora: none\n") == CDR_OK && !r.lora.on && r.optimizer.learning_rate == 1e-3 && r.train.indexer == CDR_TRAIN_INDEXER_TRAIN);
+    T_CHECK(cdr_recipe_hash(&r) != with && !strstr(cdr_recipe_yaml(&r, pool), "\nlora:"));
+    T_CHECK(parse(BASE "lora: {r: 8, lora_alpha: 4, use_rslora: true, target_modules: [q_proj, o_proj], rank_pattern: {q_proj: 4}}\n") == CDR_OK);
+    T_CHECK(r.lora.rank == 8 && r.lora.alpha == 4 && r.lora.scaling == CDR_LORA_RSLORA && r.lora.targets.n == 2 && r.lora.rank_pattern.n == 1);
+    T_CHECK(parse(BASE "lora: {rank: 8}\noptimizer: {learning_rate: 1.0e-3, weight_decay: 0.1}\n") == CDR_OK && r.lora.alpha == 16 && r.optimizer.weight_decay == 0.1);
+    refused(BASE "lora: {dropout: 0.1}\n", "lora.dropout", "do not allow dropout");
+    refused(BASE "lora: {}\ntrain: {trainable: [norms]}\n", "config.not-in-version", "adapters alone");
+    refused(BASE "lora: {}\ntrain: {balance: quantile}\n", "lora.balance", "LoRA freezes");
+    refused(BASE "lora: {rank: 0}\n", "config.out-of-range", "lora.rank");
+    refused(BASE "lora: on\n", "config.bad-value", "is a section");
+    refused(BASE "lora: {targetz: [a]}\n", "config.unknown-key", "lora.targets");
+    cdr_recipe without;
+    T_CHECK(parse(BASE) == CDR_OK);
+    without = r;
+    T_CHECK(parse(BASE "lora: {}\n") == CDR_OK);
+    cdr_resume_spec spec = { .run = "runs/a", .step = 3 };
+    cdr_recipe_diff d;
+    T_CHECK(cdr_recipe_compare(&r, &without, &spec, &d, &err) == CDR_EUSER);
+    T_HAS(err.text, "has a lora section");
 }
 
 static void sparse_models_and_muon(void)
@@ -480,6 +512,7 @@ int main(int argc, char **argv)
     T_RUN(message_unknown_key);
     T_RUN(values_out_of_range);
     T_RUN(what_is_not_here_yet_says_so);
+    T_RUN(lora_section);
     T_RUN(sparse_models_and_muon);
     T_RUN(flags);
     T_RUN(steps_and_epochs);

@@ -281,7 +281,10 @@ typedef struct { cdr_yaml *map; const char *prefix; } pending;
 
 static cdr_status section_scalar(const loader *l, const cdr_yaml *e, const char *prefix)
 {
-    if (strcmp(prefix, "lora") == 0 && strcmp(e->text, "none") == 0) return CDR_OK;
+    if (strcmp(prefix, "lora") == 0) {
+        l->r->lora.on = strcmp(e->text, "none") != 0;
+        if (!l->r->lora.on) return CDR_OK;
+    }
     if (!*e->text || (strcmp(e->text, "~") == 0)) return CDR_OK;                 /* an empty section */
     CDR_FAIL_ID(l->err, CDR_EUSER, "config.bad-value", "%s: %s is a section and takes keys, not \"%s\"", at_key(l, e), prefix, e->text);
 }
@@ -305,9 +308,7 @@ static cdr_status walk(loader *l, cdr_yaml *root, bool collect)
                 else if (e->kind == CDR_YAML_LIST)
                     CDR_FAIL_ID(l->err, CDR_EUSER, "config.bad-value", "%s: %s is a section and takes keys, not a list", at_key(l, e), full);
                 else if (n < CDR_COUNT(stack)) stack[n++] = (pending){ e, full };
-                if (collect && strcmp(full, "lora") == 0 && e->kind == CDR_YAML_MAP)
-                    CDR_FAIL_ID(l->err, CDR_EUSER, "config.not-in-version", "%s: lora: this version does not have LoRA yet. Remove the section, or set lora: none",
-                                at_key(l, e));
+                if (strcmp(full, "lora") == 0 && e->kind == CDR_YAML_MAP) l->r->lora.on = true;
                 continue;
             }
             if (row < 0) return unknown_key(l, at_key(l, e), p.prefix, e->key);

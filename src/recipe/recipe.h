@@ -41,6 +41,8 @@ enum { CDR_PREC_AUTO, CDR_PREC_BF16, CDR_PREC_F32 };
 enum { CDR_LEVEL_ERROR, CDR_LEVEL_WARNING, CDR_LEVEL_INFO, CDR_LEVEL_DEBUG };      /* as cdr_log_level */
 enum { CDR_COLOR_AUTO, CDR_COLOR_ALWAYS, CDR_COLOR_NEVER };
 enum { CDR_USE_AUTO, CDR_USE_CPU, CDR_USE_CUDA };                                  /* machine.device */
+enum { CDR_LORA_STANDARD, CDR_LORA_RSLORA };                                       /* lora.scaling */
+enum { CDR_LORA_EXPERTS_NONE, CDR_LORA_PER_EXPERT, CDR_LORA_SHARED_OUTER };        /* lora.experts; lora.init: as cdr_adapter_init */
 enum { CDR_FINAL_AUTO, CDR_FINAL_NONE, CDR_FINAL_PEFT, CDR_FINAL_HF };
 
 typedef struct { int64_t steps; double seconds; } cdr_every;       /* one of them > 0; both 0: none */
@@ -108,7 +110,8 @@ typedef struct cdr_recipe {
         double min_lr_ratio, decay_ratio; int decay_shape;
     } schedule;
     struct {
-        int64_t rank; double alpha; int scaling;
+        bool on;                                /* there is a lora section */
+        int64_t rank; double alpha; int scaling;        /* alpha: resolved by load */
         cdr_strings targets, exclude; const char *layers; cdr_pairs rank_pattern, alpha_pattern;
         int experts; int64_t expert_rank; int init; double dropout; const char *adapter; cdr_strings serve_with;
     } lora;

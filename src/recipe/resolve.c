@@ -78,10 +78,11 @@ static cdr_status resolve_batch(cdr_recipe *r, cdr_err *err)
 
 static cdr_status resolve_optimizer(cdr_recipe *r, cdr_err *err)
 {
-    bool full = r->model.weights == CDR_WEIGHTS_AUTO && cdr_is_dir(r->model.path);
-    const char *why = full ? "full fine-tuning" : "from scratch";
-    if (r->optimizer.learning_rate < 0) CDR_TRY(cdr_recipe_derive(r, "optimizer.learning_rate", full ? "1e-5" : "1e-3", why, err));
-    if (r->optimizer.weight_decay < 0) CDR_TRY(cdr_recipe_derive(r, "optimizer.weight_decay", full ? "0" : "0.1", why, err));
+    bool lora = r->lora.on, full = r->model.weights == CDR_WEIGHTS_AUTO && cdr_is_dir(r->model.path);
+    const char *why = lora ? "LoRA" : full ? "full fine-tuning" : "from scratch";
+    if (r->optimizer.learning_rate < 0) CDR_TRY(cdr_recipe_derive(r, "optimizer.learning_rate", lora ? "2e-4" : full ? "1e-5" : "1e-3", why, err));
+    if (r->optimizer.weight_decay < 0) CDR_TRY(cdr_recipe_derive(r, "optimizer.weight_decay", lora || full ? "0" : "0.1", why, err));
+    if (lora && r->optimizer.name == CDR_OPT_MUON) cdr__recipe_note(r, "optimizer.name muon: adapters are trained by AdamW");
     if (r->optimizer.beta1 >= 1 || r->optimizer.beta2 >= 1)
         CDR_FAIL_ID(err, CDR_EUSER, "config.out-of-range", "%s: optimizer.%s is 1; the moment would never change. Take less than 1",
                     at(r, r->optimizer.beta1 >= 1 ? "optimizer.beta1" : "optimizer.beta2"), r->optimizer.beta1 >= 1 ? "beta1" : "beta2");
@@ -102,7 +103,8 @@ static cdr_status resolve_sparse(cdr_recipe *r, cdr_err *err)
         const char *why = dense ? "sequence_length is below 16,384" : "sequence_length is 16,384 or more";
         CDR_TRY(cdr_recipe_derive(r, "train.dsa_core", dense ? "dense" : "gathered", why, err));
     }
-    if (r->train.indexer == CDR_TRAIN_INDEXER_AUTO) CDR_TRY(cdr_recipe_derive(r, "train.indexer", "train", "no LoRA", err));
+    if (r->train.indexer == CDR_TRAIN_INDEXER_AUTO)
+        CDR_TRY(cdr_recipe_derive(r, "train.indexer", r->lora.on ? "frozen" : "train", r->lora.on ? "LoRA" : "no LoRA", err));
     if (r->train.balance == CDR_BAL_AUX && !given(r, "train.aux_loss_coef")) CDR_TRY(cdr_recipe_derive(r, "train.aux_loss_coef", "0.001", "balance is aux", err));
     if (r->train.balance == CDR_BAL_AUX && r->train.aux_loss_coef == 0)
         CDR_FAIL_ID(err, CDR_EUSER, "config.no-balance", "%s: train.balance is aux, but train.aux_loss_coef is 0: nothing would balance the load. "
@@ -114,10 +116,30 @@ static cdr_status resolve_sparse(cdr_recipe *r, cdr_err *err)
     return less_than_one(r, "optimizer.muon_momentum", r->optimizer.muon_momentum, "the momentum would grow without bound", err);
 }
 
+/* Under LoRA the base is frozen, and with it routers and their biases. */
+static cdr_status resolve_lora(cdr_recipe *r, cdr_err *err)
+{
+    const cdr_strings *t = &r->train.trainable;
+    if (!r->lora.on) return CDR_OK;
+    if (r->lora.alpha < 0) CDR_TRY(derive_int(r, "lora.alpha", 2 * r->lora.rank, "2 * rank", err));
+    if (r->lora.dropout != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "lora.dropout", "%s: lora.dropout is %g; stacked expert adapters do not allow dropout, so only 0 is taken", at(r, "lora.dropout"),
+                    r->lora.dropout);
+    if (!given(r, "train.trainable")) CDR_TRY(cdr_recipe_derive(r, "train.trainable", "[none]", "LoRA", err));
+    else if (t->n != 1 || strcmp(t->s[0], "none") != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "config.not-in-version", "%s: train.trainable names base parameters beside a lora section; this version trains adapters alone. "
+                    "Set it to none, or lora: none", at(r, "train.trainable"));
+    if (r->train.balance == CDR_BAL_AUTO) CDR_TRY(cdr_recipe_derive(r, "train.balance", "none", "LoRA: routers and their biases are frozen", err));
+    if (r->train.balance == CDR_BAL_QUANTILE || r->train.balance == CDR_BAL_SIGN)
+        CDR_FAIL_ID(err, CDR_EUSER, "lora.balance", "%s: train.balance moves the routers' biases, which LoRA freezes. Use none, or aux", at(r, "train.balance"));
+    return CDR_OK;
+}
+
 /* all and none stand alone; a base without trained parameters is for adapters. */
 static cdr_status check_trainable(const cdr_recipe *r, cdr_err *err)
 {
     const cdr_strings *t = &r->train.trainable;
+    if (r->lora.on) return CDR_OK;
     if (t->n == 0 || (t->n == 1 && strcmp(t->s[0], "none") == 0))
         CDR_FAIL_ID(err, CDR_EUSER, "config.nothing-trains", "%s: train.trainable is none, so nothing would train. Name what trains, or take all",
                     at(r, "train.trainable"));
@@ -167,6 +189,7 @@ cdr_status cdr__recipe_resolve(cdr_recipe *r, cdr_err *err)
     if (r->schedule.warmup_steps == CDR_UNSET && r->schedule.warmup_ratio < 0) CDR_TRY(derive_int(r, "schedule.warmup_steps", 0, "no warm-up is given", err));
     CDR_TRY(resolve_batch(r, err));
     CDR_TRY(resolve_optimizer(r, err));
+    CDR_TRY(resolve_lora(r, err));
     CDR_TRY(resolve_sparse(r, err));
     CDR_TRY(check_trainable(r, err));
     if (r->data.train_on == CDR_TRAIN_ON_AUTO)
@@ -262,6 +285,7 @@ uint64_t cdr_recipe_hash(const cdr_recipe *r)
     int n;
     const cdr_key *k = cdr_recipe_schema(&n);
     cdr_text t = { 0 };
+    if (r->lora.on) cdr_text_printf(&t, "lora\n");
     for (int i = 0; i < n; i++) {
         if (k[i].resume != 'F') continue;
         cdr_text_printf(&t, "%s=", k[i].key);
@@ -292,6 +316,9 @@ cdr_status cdr_recipe_compare(const cdr_recipe *now, const cdr_recipe *old, cons
     int64_t cap = 0, count = 0;
     *d = (cdr_recipe_diff){ .bit_equal = true };
     CDR_TRY(check_allowed(s, now->pool, err));
+    if (now->lora.on != old->lora.on)
+        CDR_FAIL_ID(err, CDR_EUSER, "resume.fixed-key", "%s: the recipe has %s lora section, %s (step %lld) had %s: another training. Take another --out", now->where,
+                    now->lora.on ? "a" : "no", s->run, (long long)s->step, now->lora.on ? "none" : "one");
     /* What the recipe says before what follows from it, so that the message names what was changed (sequence_length, not max_docs). */
     for (int turn = 0; turn < 2 * n; turn++) {
         int i = turn % n;

@@ -102,7 +102,7 @@ char *cdr_recipe_yaml(const cdr_recipe *r, cdr_pool *pool)
     cdr_text t = { 0 };
     cdr_text_printf(&t, "# resolved from %s by cadre %s; behind each value: where it comes from\n", r->where, CDR_VERSION);
     for (int i = 0; i < n; i++) {
-        if (strncmp(k[i].key, "lora.", 5) == 0) continue;                 /* a lora section would mean LoRA */
+        if (!r->lora.on && strncmp(k[i].key, "lora.", 5) == 0) continue;  /* a lora section would mean LoRA */
         char *v = cdr_recipe_value(r, i, pool), *from = cdr_recipe_from(r, i, pool);
         for (char *p = from; *p; p++) if (*p == '\n') *p = ' ';
         const char *leaf = sections(&t, prev, k[i].key, &depth);

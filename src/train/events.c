@@ -85,6 +85,12 @@ static void banner_lines(cdr_events *e, const char *how)
     char n1[32], n2[32], n3[32], n4[32];
     fprintf(e->out, "cadre %s  train %s -> %s (%s, run %s)\n", CDR_VERSION, s->r.name, s->r.output_dir, how, e->run);
     fprintf(e->out, "model     %s, %s\n", cdr__summary(s), strcmp(how, "new") == 0 ? "random weights" : "weights of the checkpoint");
+    if (s->r.lora.on) {
+        cdr_text lora = { 0 };
+        cdr__lora_table(s, &lora);
+        fputs(lora.s, e->out);
+        cdr_text_free(&lora);
+    }
     char ceiling[64] = "unknown";
     if (e->gemm_peak > 0) snprintf(ceiling, sizeof ceiling, "%.0f GFLOP/s %s (measured)", e->gemm_peak * 1e-9, cdr_dtype_row(s->opts.compute)->name);
     int64_t total = b->run_bytes[0] + b->exec_bytes[0];
@@ -148,6 +154,30 @@ void cdr__events_banner(cdr_events *e, const char *how)
     cdr_jw_end(&w, '}');
     cdr_jw_begin(&w, "flops_per_token", '{');
     cdr_jw_real(&w, "useful", cdr__flops_per_token(s));
+    cdr_jw_end(&w, '}');
+    end(e, &w);
+}
+
+/* Which modules have adapters (spec/interface.md, 7.3); consumers are checked where adapters are exported. */
+void cdr__events_lora(cdr_events *e)
+{
+    cdr_lora_kind kind[CDR_LORA_KINDS];
+    if (!e->log || !e->s->r.lora.on) return;
+    int n = cdr__lora_kinds(e->s, kind, CDR_LORA_KINDS);
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "lora");
+    cdr_jw_begin(&w, "kinds", '[');
+    for (int i = 0; i < n; i++) {
+        cdr_jw_begin(&w, NULL, '{');
+        cdr_jw_str(&w, "kind", kind[i].kind);
+        cdr_jw_int(&w, "matched", kind[i].matched);
+        cdr_jw_int(&w, "expected", kind[i].expected);
+        cdr_jw_int(&w, "rank", kind[i].rank);
+        cdr_jw_int(&w, "parameters", kind[i].parameters);
+        cdr_jw_end(&w, '}');
+    }
+    cdr_jw_end(&w, ']');
+    cdr_jw_begin(&w, "serve", '{');
     cdr_jw_end(&w, '}');
     end(e, &w);
 }

@@ -12,7 +12,7 @@
 int cdr__kept_values(const cdr_param *q, cdr_kept x[CDR_MAX_KEPT])
 {
     int n = 0;
-    x[n++] = (cdr_kept){ q->shard, q->train == CDR_STATE ? "bias" : "weight" };
+    x[n++] = (cdr_kept){ q->shard, q->train == CDR_STATE ? "bias" : q->adapter ? "adapter" : "weight" };
     if (q->master != CDR_NONE && q->master != q->shard) x[n++] = (cdr_kept){ q->master, "master" };
     if (q->m != CDR_NONE) x[n++] = (cdr_kept){ q->m, q->v == CDR_NONE ? "momentum" : "m" };
     if (q->v != CDR_NONE) x[n++] = (cdr_kept){ q->v, "v" };

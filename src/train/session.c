@@ -196,7 +196,7 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
     o.muon_scale = r->optimizer.muon_scale;
     o.muon_per_head = r->optimizer.muon_per_head != CDR_PER_HEAD_FALSE;
     sparse_opts(r, &o);
-    CDR_TRY(cdr__session_freeze(s, &o, err));
+    CDR_TRY(r->lora.on ? cdr__session_lora(s, &o, err) : cdr__session_freeze(s, &o, err));
     o.device = device;
     o.isa = isa;
     o.n_threads = n_threads;
@@ -299,5 +299,6 @@ double cdr__flops_per_token(const cdr_session *s)
 {
     /* a row of n tokens has n (n + 1) / 2 pairs; backward of attention costs 2.5 forwards, of a product 2 */
     double mean_keys = 0.5 * (double)(s->r.train.sequence_length + 1);
-    return 6.0 * s->info->matmul_params + 3.5 * mean_keys * cdr_model_pair_flop(s->model);
+    double products = s->r.lora.on ? 4.0 * s->info->matmul_params + 6.0 * cdr__lora_active(s) : 6.0 * s->info->matmul_params;
+    return products + 3.5 * mean_keys * cdr_model_pair_flop(s->model);
 }

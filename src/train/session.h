@@ -62,6 +62,13 @@ void cdr__put_dense(cdr_session *s, int64_t step);
 /* The parameters that train.trainable, train.freeze and train.indexer hold still, by name, into o->freeze. A pattern that
  * matches nothing is an error. */
 cdr_status cdr__session_freeze(const cdr_session *s, cdr_compile_opts *o, cdr_err *err);
+/* Under LoRA, in its place: all parameters are frozen, and lora.* become adapters. Then what the compiled program has of them. */
+cdr_status cdr__session_lora(cdr_session *s, cdr_compile_opts *o, cdr_err *err);
+enum { CDR_LORA_KINDS = 64 };
+typedef struct { const char *kind; int64_t matched, expected, rank_min, rank, parameters; } cdr_lora_kind;
+int cdr__lora_kinds(const cdr_session *s, cdr_lora_kind *kind, int max);       /* their number; kinds without an adapter are left out */
+void cdr__lora_table(const cdr_session *s, cdr_text *t);
+double cdr__lora_active(const cdr_session *s);                                 /* elements of adapters that a token multiplies with */
 
 /* Held-out loss in nats a token and bits a byte, over the first `tokens` of the held-out data (CDR_ALL: all). Collective. */
 typedef struct { double loss, perplexity, bits_per_byte, seconds; int64_t tokens, bytes; } cdr_eval_sum;
@@ -105,7 +112,8 @@ double cdr__gemm_ceiling(const cdr_device *d, int dtype);
 int64_t cdr__trained_params(const cdr_session *s);
 char *cdr__summary(const cdr_session *s);
 
-/* FLOPs of one trained token, forward and backward, without recompute: 6 per matrix element, attention by mean key count. */
+/* FLOPs of one trained token, forward and backward, without recompute: 6 per matrix element, 4 where it is frozen (LoRA); attention by mean
+ * key count. */
 double cdr__flops_per_token(const cdr_session *s);
 
 #ifdef __cplusplus
