@@ -27,11 +27,39 @@ cdr_val cdr_loss(cdr_graph *g, cdr_val h_TD, cdr_val w_WD, cdr_val targets_T, in
 extern const cdr_op cdr_op_loss_frozen;
 cdr_val cdr_loss_frozen(cdr_graph *g, cdr_val h_TD, cdr_val w_WD, cdr_val targets_T, cdr_val scale_1, int64_t chunk_tokens, int64_t chunk_vocab);
 
+/* A head whose vocabulary rows are split over the ranks of a communicator as FSDP splits them: rank r of n holds the rows
+ * [r W / n, (r + 1) W / n) in a shard of ceil(W / n). Each rank has tokens of its own, as many on each (T), and works through the
+ * vocabulary in chunks of chunk_vocab rows, all ranks in step: a chunk is read from its owners into `stage`, and all of the rank's
+ * tokens take it. So the head is never there whole; loss, lse and dh have the bits of loss over the whole head.
+ * dw is summed over ranks as the tree, chunk by chunk: the bits of loss_bwd followed by reduce_scatter.
+ *   loss_pieces         h, w shard, targets -> loss_1, [lse_T], stage
+ *   loss_pieces_bwd     h, w shard, targets, lse, scale_1 -> [dh], [dw shard, F32], stage
+ *   loss_frozen_pieces  h, w shard, targets, scale_1 -> loss_1, [dh], stage          (reads the head twice: three products, not two)
+ * stage: U8, class COMM, must lie where peers can read it. */
+typedef struct { cdr_coll coll; int32_t size, dw; int64_t rows; cdr_loss_attr chunks; } cdr_loss_pieces_attr;   /* dw: it is asked for; rows: W */
+extern const cdr_op cdr_op_loss_pieces, cdr_op_loss_pieces_bwd, cdr_op_loss_frozen_pieces;
+/* coll of the result is complete. passes: how often the call reads the head. */
+cdr_loss_pieces_attr cdr_loss_pieces_attr_of(int size, int64_t W, const cdr_type *w_shard, cdr_loss_attr chunks, int passes, bool dw);
+/* out[1]: lse_T, of the frozen form dh; CDR_NONE leaves it away. */
+cdr_status cdr_loss_pieces(cdr_graph *g, int size, int64_t W, cdr_loss_attr chunks, const cdr_val in[3], cdr_val out[2]);
+cdr_status cdr_loss_frozen_pieces(cdr_graph *g, int size, int64_t W, cdr_loss_attr chunks, const cdr_val in[4], cdr_val out[2]);
+
+/* Which form a loss takes whose head is split over n ranks: cdr_head, never AUTO. w_bytes: of an element of the head. */
+typedef struct { int n; int64_t T, D, W, w_bytes; bool trained; cdr_loss_attr chunks; } cdr_loss_split;
+int cdr_loss_head(const cdr_loss_split *s, int asked);
+
 /* ---- inside of the folder ------------------------------------------------------------------------------------- */
 enum { CDR__LOSS_H, CDR__LOSS_W, CDR__LOSS_TARGETS, CDR__LOSS_SUM, CDR__LOSS_LSE };
 enum { CDR__LSB_H, CDR__LSB_W, CDR__LSB_TARGETS, CDR__LSB_LSE, CDR__LSB_SCALE, CDR__LSB_DH, CDR__LSB_DW };
 
 enum { CDR__LSF_SCALE = 3, CDR__LSF_SUM, CDR__LSF_DH };      /* h, w and targets as in loss */
+/* split heads: operands as above, then the stage */
+enum { CDR__LOSS_STAGE = 5, CDR__LSB_STAGE = 7, CDR__LSF_STAGE = 6 };
+
+/* What lies in the stage: a chunk of the head; where dw is summed, twice a chunk of its partial sums, and twice a rank's slice of
+ * their sum, so that the chunks before are on their way while the next one is computed. */
+typedef struct { int64_t w, dw[2], slice[2], bytes; } cdr__loss_stage;
+cdr__loss_stage cdr__loss_stage_of(const cdr_loss_pieces_attr *a, const cdr_type *w_shard);
 
 /* What is done to a row of logits; one table per instruction set, the same bits in all (loss_rows.h). */
 typedef struct {
@@ -64,6 +92,19 @@ size_t cdr__loss_frozen_base_work(const void *attr, int n_in, int n_out, const c
 size_t cdr__loss_frozen_avx2_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__loss_frozen_avx512_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__loss_frozen_avx512_bf16_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+/* Of loss and loss_frozen, and of their split forms (split.c). */
+cdr_status cdr__loss_shard(cdr_graph *g, const cdr_call *c, const cdr_mesh *m, const cdr_shard_opts *o, cdr_val *out, cdr_err *e);
+cdr_status cdr__loss_frozen_shard(cdr_graph *g, const cdr_call *c, const cdr_mesh *m, const cdr_shard_opts *o, cdr_val *out, cdr_err *e);
+cdr_status cdr__loss_pieces_infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e);
+cdr_status cdr__loss_pieces_bwd_infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e);
+cdr_status cdr__loss_frozen_pieces_infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e);
+cdr_status cdr__loss_pieces_grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e);
+cdr_status cdr__loss_frozen_pieces_grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e);
+cdr_cost cdr__loss_pieces_cost(const void *attr, int n_in, int n_out, const cdr_type *t);
+cdr_cost cdr__loss_pieces_bwd_cost(const void *attr, int n_in, int n_out, const cdr_type *t);
+cdr_cost cdr__loss_frozen_pieces_cost(const void *attr, int n_in, int n_out, const cdr_type *t);
+extern const cdr_kernel cdr__loss_pieces_kernels[], cdr__loss_pieces_bwd_kernels[], cdr__loss_frozen_pieces_kernels[];
+
 void cdr__loss_frozen_ref(const cdr_ref_args *a);
 void cdr__loss_ref(const cdr_ref_args *a);
 void cdr__loss_bwd_ref(const cdr_ref_args *a);

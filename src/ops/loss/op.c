@@ -136,8 +136,8 @@ static const cdr_kernel loss_bwd_kernels[] = {
 };
 
 const cdr_op cdr_op_loss = {
-    .name = "loss", .attr_bytes = sizeof(cdr_loss_attr), .optional = 2u, .infer = loss_infer, .grad = loss_grad, .saves = loss_saves,
-    .cost = loss_cost, .ref = cdr__loss_ref, .kernels = loss_kernels
+    .name = "loss", .attr_bytes = sizeof(cdr_loss_attr), .optional = 2u, .infer = loss_infer, .grad = loss_grad, .shard = cdr__loss_shard,
+    .saves = loss_saves, .cost = loss_cost, .ref = cdr__loss_ref, .kernels = loss_kernels
 };
 const cdr_op cdr_op_loss_bwd = {
     .name = "loss_bwd", .flags = CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_loss_attr), .optional = 3u, .add_ok = 3u,
@@ -204,7 +204,22 @@ static const cdr_kernel frozen_kernels[] = {
 
 const cdr_op cdr_op_loss_frozen = {
     .name = "loss_frozen", .attr_bytes = sizeof(cdr_loss_attr), .optional = 2u, .infer = frozen_infer, .grad = frozen_grad,
-    .saves = frozen_saves, .cost = frozen_cost, .ref = cdr__loss_frozen_ref, .kernels = frozen_kernels
+    .shard = cdr__loss_frozen_shard, .saves = frozen_saves, .cost = frozen_cost, .ref = cdr__loss_frozen_ref, .kernels = frozen_kernels
+};
+
+/* ---- a head that is split over ranks: split.c ---------------------------------------------------------------------------- */
+const cdr_op cdr_op_loss_pieces = {
+    .name = "loss_pieces", .flags = CDR_OP_COLLECTIVE, .attr_bytes = sizeof(cdr_loss_pieces_attr), .optional = 2u, .infer = cdr__loss_pieces_infer,
+    .grad = cdr__loss_pieces_grad, .cost = cdr__loss_pieces_cost, .kernels = cdr__loss_pieces_kernels
+};
+const cdr_op cdr_op_loss_pieces_bwd = {
+    .name = "loss_pieces_bwd", .flags = CDR_OP_COLLECTIVE | CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_loss_pieces_attr), .optional = 3u, .add_ok = 3u,
+    .infer = cdr__loss_pieces_bwd_infer, .cost = cdr__loss_pieces_bwd_cost, .kernels = cdr__loss_pieces_bwd_kernels
+};
+const cdr_op cdr_op_loss_frozen_pieces = {
+    .name = "loss_frozen_pieces", .flags = CDR_OP_COLLECTIVE, .attr_bytes = sizeof(cdr_loss_pieces_attr), .optional = 2u,
+    .infer = cdr__loss_frozen_pieces_infer, .grad = cdr__loss_frozen_pieces_grad, .cost = cdr__loss_frozen_pieces_cost,
+    .kernels = cdr__loss_frozen_pieces_kernels
 };
 
 cdr_val cdr_loss_frozen(cdr_graph *g, cdr_val h_TD, cdr_val w_WD, cdr_val targets_T, cdr_val scale_1, int64_t chunk_tokens, int64_t chunk_vocab)

@@ -167,24 +167,24 @@ static const char *bwd_holds(const cdr_args *a)
     return over_kernels(a, &cdr_op_loss_bwd, !cdr_absent(&a->type[CDR__LSB_DH]) && a->type[CDR__LSB_DH].dtype == CDR_BF16 ? 4e-3 : 1e-6);
 }
 
-/* In one piece: the bits of loss, and of loss_bwd with its lse, on the same path. */
-static const char *frozen_of_kernel(const cdr_args *a, int k)
+/* The bits of loss, and of loss_bwd with its lse, on the same path and with the same chunks of the vocabulary. */
+static const char *frozen_of_kernel(const cdr_args *a, int k, const cdr_loss_attr *attr)
 {
     const cdr_kernel *fwd = &cdr_op_loss.kernels[k], *bwd = &cdr_op_loss_bwd.kernels[k];
     cdr_type t[7] = { a->type[0], a->type[1], a->type[2], cdr_type_1d(CDR_F64, 1), cdr_type_1d(CDR_F32, a->type[0].n[0]) };
     double sum = 0;
     const char *bad = NULL;
-    void *lse = buffer(cdr_type_bytes(&t[4])), *work = buffer(fwd->work_bytes(&whole, 3, 2, t, 1)), *ptr[7] = { a->ptr[0], a->ptr[1], a->ptr[2], &sum, lse };
+    void *lse = buffer(cdr_type_bytes(&t[4])), *work = buffer(fwd->work_bytes(attr, 3, 2, t, 1)), *ptr[7] = { a->ptr[0], a->ptr[1], a->ptr[2], &sum, lse };
     cdr_lane lane = { .n_threads = 1 };
-    CDR_CHECK(fwd->run(&(cdr_args){ .attr = &whole, .type = t, .ptr = ptr, .n_in = 3, .n_out = 2, .work = work, .lane = &lane }) == CDR_OK);
+    CDR_CHECK(fwd->run(&(cdr_args){ .attr = attr, .type = t, .ptr = ptr, .n_in = 3, .n_out = 2, .work = work, .lane = &lane }) == CDR_OK);
     free(work);
-    outputs own = run_with(a, &cdr_op_loss_frozen.kernels[k], &whole, a->ptr[0], 1);
+    outputs own = run_with(a, &cdr_op_loss_frozen.kernels[k], attr, a->ptr[0], 1);
     if (memcmp(&sum, own.ptr[CDR__LSF_SUM], sizeof sum) != 0) bad = "the loss has other bits than loss";
     if (a->ptr[CDR__LSF_DH]) {
         cdr_type tb[7] = { t[0], t[1], t[2], t[4], a->type[CDR__LSF_SCALE], a->type[CDR__LSF_DH], { .dtype = CDR_N_DTYPES } };
         void *dh = buffer(cdr_type_bytes(&tb[5])), *pb[7] = { a->ptr[0], a->ptr[1], a->ptr[2], lse, a->ptr[CDR__LSF_SCALE], dh, NULL };
-        work = buffer(bwd->work_bytes(&whole, 5, 2, tb, 1));
-        CDR_CHECK(bwd->run(&(cdr_args){ .attr = &whole, .type = tb, .ptr = pb, .n_in = 5, .n_out = 2, .work = work, .lane = &lane }) == CDR_OK);
+        work = buffer(bwd->work_bytes(attr, 5, 2, tb, 1));
+        CDR_CHECK(bwd->run(&(cdr_args){ .attr = attr, .type = tb, .ptr = pb, .n_in = 5, .n_out = 2, .work = work, .lane = &lane }) == CDR_OK);
         if (memcmp(dh, own.ptr[CDR__LSF_DH], cdr_type_bytes(&tb[5])) != 0) bad = "dh has other bits than loss_bwd's";
         free(work);
         free(dh);
@@ -201,7 +201,9 @@ static const char *frozen_holds(const cdr_args *a)
     for (int k = 0; cdr_op_loss_frozen.kernels[k].name && !bad; k++) {
         const cdr_kernel *kern = &cdr_op_loss_frozen.kernels[k];
         CDR_CHECK(strcmp(kern->name, cdr_op_loss.kernels[k].name) == 0 && strcmp(kern->name, cdr_op_loss_bwd.kernels[k].name) == 0);
-        if ((kern->needs & ~isa) == 0 && !(kern->reject && kern->reject(a->attr, a->n_in, a->n_out, a->type))) bad = frozen_of_kernel(a, k);
+        bool runs = (kern->needs & ~isa) == 0 && !(kern->reject && kern->reject(a->attr, a->n_in, a->n_out, a->type));
+        if (runs) bad = frozen_of_kernel(a, k, &whole);
+        if (runs && !bad) bad = frozen_of_kernel(a, k, a->attr);
     }
     return bad;
 }

@@ -1,0 +1,240 @@
+/* The loss over a head whose rows are split over ranks (ops/loss, split.c), against loss over the whole head: loss, lse, dh bit by bit;
+ * dw against loss_bwd's whole dw after cdr_comm_reduce_scatter. 1 to 8 ranks, every kernel of this machine, one and two threads.
+ *
+ *   test_loss_split            all tests
+ *   test_loss_split --bench    time of pieces against gather, loss, loss_bwd and reduce_scatter, two ranks
+ */
+#include "ops/cpu.h"
+#include "ops/gather/gather.h"
+#include "ops/linear/linear.h"
+#include "ops/loss/loss.h"
+#include "ranks.h"
+
+enum { TARGETS_SOME, TARGETS_ALL, TARGETS_NONE_ON_ONE, TARGETS_NONE };
+typedef struct { int64_t T, D, W; cdr_loss_attr chunks; int h, w, targets; } shape;
+
+static const shape shapes[] = {
+    { 40, 24, 64, { 0, 0 }, CDR_F32, CDR_F32, TARGETS_SOME },                   /* one chunk: all of the vocabulary */
+    { 40, 24, 64, { 7, 8 }, CDR_F32, CDR_F32, TARGETS_SOME },                   /* chunks within a rank's rows */
+    { 40, 24, 50, { 16, 13 }, CDR_F32, CDR_F32, TARGETS_SOME },                 /* chunks across ranks, rows that ranks do not divide */
+    { 33, 17, 50, { 0, 50 }, CDR_F32, CDR_BF16, TARGETS_NONE_ON_ONE },
+    { 70, 64, 300, { 32, 64 }, CDR_BF16, CDR_BF16, TARGETS_SOME },
+    { 70, 40, 53, { 64, 1 }, CDR_BF16, CDR_BF16, TARGETS_NONE_ON_ONE },        /* a chunk of one row: most slices are empty */
+    { 9, 16, 5, { 4, 2 }, CDR_F32, CDR_F32, TARGETS_ALL },                      /* fewer rows than ranks */
+    { 12, 16, 1, { 0, 0 }, CDR_F32, CDR_F32, TARGETS_ALL },
+    { 20, 16, 40, { 6, 16 }, CDR_F32, CDR_F32, TARGETS_NONE },
+    { 1, 64, 96, { 0, 24 }, CDR_BF16, CDR_F32, TARGETS_ALL },
+    { 24, 96, 1100, { 0, 512 }, CDR_F32, CDR_F32, TARGETS_ALL },                /* slices of several blocks */
+};
+
+/* ---- memory: bump allocation in the slab, guards around each piece -------------------------------------------------------- */
+enum { GUARD = 128, MAX_AREAS = 64, SLAB = 24 << 20 };
+typedef struct { char *slab; size_t used; struct { size_t at, bytes; } area[MAX_AREAS]; int n; } arena;
+
+static void *get(arena *m, size_t bytes)
+{
+    CDR_CHECK(m->n < MAX_AREAS && m->used + bytes + 2 * GUARD < SLAB);
+    char *p = m->slab + m->used + GUARD;
+    memset(p - GUARD, 0xa5, GUARD);
+    memset(p, 0xff, bytes);                          /* NaN */
+    memset(p + bytes, 0xa5, GUARD);
+    m->area[m->n].at = (size_t)(p - m->slab);
+    m->area[m->n++].bytes = bytes;
+    m->used = cdr_align_up(m->used + bytes + 2 * GUARD, 64);
+    return p;
+}
+static bool guards_hold(const arena *m)
+{
+    for (int i = 0; i < m->n; i++)
+        for (int b = 0; b < GUARD; b++) {
+            const unsigned char *p = (const unsigned char *)m->slab + m->area[i].at;
+            if (p[b - GUARD] != 0xa5 || p[m->area[i].bytes + (size_t)b] != 0xa5) return false;
+        }
+    return true;
+}
+
+/* ---- one call as the executor makes it ---------------------------------------------------------------------------------------- */
+typedef struct { cdr_comm *w; arena *m; int kernel, n_threads; } runner;
+
+/* out[k] NULL: left away; types by infer, a dh of h's dtype unless dh_f32. Returns 0, or 1 after a message. */
+static int call(const runner *r, const cdr_op *op, const void *attr, int n_in, const cdr_type *in, void *const *ptr, uint32_t add, bool dh_f32)
+{
+    cdr_comm *w = r->w;
+    cdr_comm *comms[CDR_N_COMMS] = { w, w, w, w, w };
+    cdr_lane lane = { .n_threads = r->n_threads, .comms = cdr_comm_size(w) == 1 ? NULL : comms };
+    cdr_type type[16];
+    cdr_err err = { 0 };
+    int n_out = 0;
+    memcpy(type, in, sizeof *in * (size_t)n_in);
+    EXPECT_OK(op->infer(attr, n_in, in, &n_out, type + n_in, &err));
+    for (int k = n_in; k < n_in + n_out; k++) {
+        if (!ptr[k]) type[k].dtype = CDR_N_DTYPES;
+        else if (dh_f32 && type[k].dtype == CDR_BF16) type[k].dtype = CDR_F32;
+    }
+    const cdr_kernel *k = &op->kernels[r->kernel];
+    int before = r->m->n;
+    size_t used = r->m->used;
+    cdr_args a = { .attr = attr, .type = type, .ptr = ptr, .n_in = n_in, .n_out = n_out, .add = add, .lane = &lane,
+                   .work = get(r->m, k->work_bytes(attr, n_in, n_out, type, r->n_threads)) };
+    EXPECT_OK(k->run(&a));
+    EXPECT(guards_hold(r->m));
+    r->m->n = before;
+    r->m->used = used;
+    return 0;
+}
+
+typedef struct { const shape *s; cdr_type h, w, shard, y, one; void *h_TD, *w_WD, *w_shard; int32_t *targets; float *scale; } inputs;
+
+/* The head is the same on all ranks, tokens are not. The shard's tail is NaN: nobody may read it. */
+static inputs make_inputs(const runner *r, const shape *s, int n_case)
+{
+    int n = cdr_comm_size(r->w), me = cdr_comm_rank(r->w);
+    inputs x = { .s = s, .h = cdr_type_2d(s->h, s->T, s->D), .w = cdr_type_2d(s->w, s->W, s->D), .shard = cdr_type_2d(s->w, cdr_ceil_div(s->W, n), s->D),
+                 .y = cdr_type_1d(CDR_I32, s->T), .one = cdr_type_1d(CDR_F32, 1) };
+    x.h_TD = get(r->m, cdr_type_bytes(&x.h));
+    x.w_WD = get(r->m, cdr_type_bytes(&x.w));
+    x.w_shard = get(r->m, cdr_type_bytes(&x.shard));
+    x.targets = get(r->m, (size_t)s->T * 4);
+    x.scale = get(r->m, 4);
+    *x.scale = 0.03125f;
+    for (int64_t i = 0; i < s->T * s->D; i++) {
+        float v = (float)((double)(int32_t)(draw((uint64_t)(100 * n_case + me), (uint64_t)i) >> 32) * 0x1p-31);
+        cdr_from_f32(s->h, &v, (char *)x.h_TD + cdr_dtype_bytes(s->h, i), 1);
+    }
+    for (int64_t i = 0; i < s->W * s->D; i++) {
+        float v = (float)((double)(int32_t)(draw((uint64_t)(5000 + n_case), (uint64_t)i) >> 32) * 0x1p-31);
+        cdr_from_f32(s->w, &v, (char *)x.w_WD + cdr_dtype_bytes(s->w, i), 1);
+    }
+    int64_t lo = me * s->W / n, hi = (me + 1) * s->W / n;
+    memcpy(x.w_shard, (char *)x.w_WD + cdr_dtype_bytes(s->w, lo * s->D), (size_t)cdr_dtype_bytes(s->w, (hi - lo) * s->D));
+    for (int64_t t = 0; t < s->T; t++) {
+        uint64_t u = draw((uint64_t)(9000 + 100 * n_case + me), (uint64_t)t);
+        bool none = s->targets == TARGETS_NONE || (s->targets == TARGETS_NONE_ON_ONE && me == n / 2) || (s->targets != TARGETS_ALL && u % 3 == 0);
+        x.targets[t] = none ? -1 : (int32_t)((u >> 8) % (uint64_t)s->W);
+        if (none) memset((char *)x.h_TD + cdr_dtype_bytes(s->h, t * s->D), 0xff, (size_t)cdr_dtype_bytes(s->h, s->D));    /* never read */
+    }
+    return x;
+}
+
+static void *stage_of(const runner *r, const cdr_loss_pieces_attr *a, const cdr_type *shard)
+{
+    return get(r->m, (size_t)cdr__loss_stage_of(a, shard).bytes);
+}
+
+/* Something to add to. */
+static void *old_values(const runner *r, int dtype, int64_t n)
+{
+    char *p = get(r->m, (size_t)cdr_dtype_bytes(dtype, n));
+    for (int64_t i = 0; i < n; i++) {
+        float v = (float)((double)(int32_t)(draw(77, (uint64_t)i) >> 32) * 0x1p-36);
+        cdr_from_f32(dtype, &v, p + cdr_dtype_bytes(dtype, i), 1);
+    }
+    return p;
+}
+
+/* ---- forward, backward, frozen -------------------------------------------------------------------------------------------------- */
+static int one_case(const runner *r, const shape *s, int n_case)
+{
+    cdr_comm *w = r->w;
+    int n = cdr_comm_size(w), me = cdr_comm_rank(w);
+    inputs x = make_inputs(r, s, n_case);
+    double *loss = get(r->m, 8), *loss2 = get(r->m, 8);
+    float *lse = get(r->m, (size_t)s->T * 4), *lse2 = get(r->m, (size_t)s->T * 4);
+    cdr_loss_pieces_attr fa = cdr_loss_pieces_attr_of(n, s->W, &x.shard, s->chunks, 1, false), ba = cdr_loss_pieces_attr_of(n, s->W, &x.shard, s->chunks, 1, true);
+    cdr_type whole_in[] = { x.h, x.w, x.y, cdr_type_1d(CDR_F32, s->T), x.one }, split_in[] = { x.h, x.shard, x.y, whole_in[3], x.one };
+    if (call(r, &cdr_op_loss, &s->chunks, 3, whole_in, (void *[]){ x.h_TD, x.w_WD, x.targets, loss, lse }, 0, false)) return 1;
+    if (call(r, &cdr_op_loss_pieces, &fa, 3, split_in, (void *[]){ x.h_TD, x.w_shard, x.targets, loss2, lse2, stage_of(r, &fa, &x.shard) }, 0, false)) return 1;
+    EXPECT(!memcmp(loss, loss2, 8) && *loss == *loss);
+    EXPECT(!memcmp(lse, lse2, (size_t)s->T * 4));
+    *loss2 = -1;
+    if (call(r, &cdr_op_loss_pieces, &fa, 3, split_in, (void *[]){ x.h_TD, x.w_shard, x.targets, loss2, NULL, stage_of(r, &fa, &x.shard) }, 0, false)) return 1;
+    EXPECT(!memcmp(loss, loss2, 8));
+
+    /* dh in the dtype of h, and in F32; added to what is there, and not; with and without the other output */
+    size_t cap = (size_t)(x.shard.n[0] * s->D), own = (size_t)(((me + 1) * s->W / n - me * s->W / n) * s->D);
+    float *dw = get(r->m, (size_t)(s->W * s->D) * 4), *want_dw = get(r->m, cap * 4), *dw2 = get(r->m, cap * 4);
+    cdr_piece p = { .full = dw, .local = want_dw, .rows = s->W, .row_bytes = (size_t)s->D * 4, .dtype = CDR_F32 };
+    for (int form = 0; form < 4; form++) {
+        bool f32 = form & 1, add = form & 2, no_dh = form == 1, no_dw = form == 2;
+        int dt = f32 ? CDR_F32 : s->h;
+        size_t dh_bytes = (size_t)cdr_dtype_bytes(dt, s->T * s->D);
+        void *dh = no_dh ? NULL : add ? old_values(r, dt, s->T * s->D) : get(r->m, dh_bytes), *dh2 = no_dh ? NULL : get(r->m, dh_bytes);
+        float *sum = no_dw ? NULL : add ? old_values(r, CDR_F32, (int64_t)cap) : dw2, *before = get(r->m, cap * 4);
+        cdr_loss_pieces_attr at = no_dw ? fa : ba;
+        if (dh) memcpy(dh2, dh, dh_bytes);
+        if (sum) memcpy(before, sum, cap * 4);
+        if (call(r, &cdr_op_loss_bwd, &s->chunks, 5, whole_in, (void *[]){ x.h_TD, x.w_WD, x.targets, lse, x.scale, dh, dw }, add ? 1u : 0u, f32)) return 1;
+        EXPECT_OK(cdr_comm_reduce_scatter(w, &p, 1));
+        if (call(r, &cdr_op_loss_pieces_bwd, &at, 5, split_in, (void *[]){ x.h_TD, x.w_shard, x.targets, lse, x.scale, dh2, sum, stage_of(r, &at, &x.shard) },
+                 add ? 3u : 0u, f32)) return 1;
+        EXPECT(!dh || !memcmp(dh, dh2, dh_bytes));
+        for (size_t i = 0; i < own && sum && add && n > 1; i++) {
+            float y = before[i] + want_dw[i];
+            EXPECT(!memcmp(&y, &sum[i], 4));
+        }
+        for (size_t i = own; i < cap && sum && add; i++) EXPECT(!memcmp(&before[i], &sum[i], 4));
+        EXPECT(!sum || add || !memcmp(want_dw, sum, cap * 4));                       /* own rows and the tail's zeros */
+        if (n == 1 && sum && add) {                                                  /* one rank: loss_bwd's own way of adding */
+            memcpy(dw, before, cap * 4);
+            if (call(r, &cdr_op_loss_bwd, &s->chunks, 5, whole_in, (void *[]){ x.h_TD, x.w_WD, x.targets, lse, x.scale, NULL, dw }, 2u, f32)) return 1;
+            EXPECT(!memcmp(dw, sum, cap * 4));
+        }
+    }
+
+    void *dh = get(r->m, (size_t)cdr_dtype_bytes(s->h, s->T * s->D)), *dh2 = get(r->m, (size_t)cdr_dtype_bytes(s->h, s->T * s->D));
+    cdr_loss_pieces_attr za = cdr_loss_pieces_attr_of(n, s->W, &x.shard, s->chunks, 2, false);
+    whole_in[3] = split_in[3] = x.one;
+    if (call(r, &cdr_op_loss_frozen, &s->chunks, 4, whole_in, (void *[]){ x.h_TD, x.w_WD, x.targets, x.scale, loss2, dh }, 0, false)) return 1;
+    EXPECT(!memcmp(loss, loss2, 8));
+    *loss2 = -1;
+    if (call(r, &cdr_op_loss_frozen_pieces, &za, 4, split_in, (void *[]){ x.h_TD, x.w_shard, x.targets, x.scale, loss2, dh2, stage_of(r, &za, &x.shard) }, 0, false)) return 1;
+    EXPECT(!memcmp(loss, loss2, 8) && !memcmp(dh, dh2, (size_t)cdr_dtype_bytes(s->h, s->T * s->D)));
+    *loss2 = -1;
+    if (call(r, &cdr_op_loss_frozen_pieces, &za, 4, split_in, (void *[]){ x.h_TD, x.w_shard, x.targets, x.scale, loss2, NULL, stage_of(r, &za, &x.shard) }, 0, false)) return 1;
+    EXPECT(!memcmp(loss, loss2, 8));
+    return 0;
+}
+
+static int all_cases(cdr_comm *w, int arg)
+{
+    (void)arg;
+    arena m = { .slab = cdr_comm_slab(w, SLAB, NULL) };
+    uint32_t isa = cdr_cpu_isa(NULL);
+    int ran = 0;
+    EXPECT(m.slab);
+    for (int i = 0; i < CDR_COUNT(shapes); i++)
+        for (int k = 0; cdr_op_loss.kernels[k].name; k++) {
+            const cdr_kernel *kern = &cdr_op_loss.kernels[k];
+            const cdr_op *const split[] = { &cdr_op_loss_pieces, &cdr_op_loss_pieces_bwd, &cdr_op_loss_frozen_pieces };
+            for (int o = 0; o < 3; o++) {
+                const cdr_kernel *own = &split[o]->kernels[k];
+                EXPECT(own->name && !strcmp(own->name, kern->name) && !strcmp(own->bits, kern->bits) && own->needs == kern->needs);
+            }
+            cdr_type t[] = { cdr_type_2d(shapes[i].h, 1, 1), cdr_type_2d(shapes[i].w, 1, 1) };
+            if ((kern->needs & ~isa) != 0 || (kern->reject && kern->reject(NULL, 2, 0, t))) continue;
+            for (int threads = 1; threads <= (cdr_comm_size(w) <= 4 ? 2 : 1); threads++, ran++) {
+                m.used = 0;
+                m.n = 0;
+                if (one_case(&(runner){ w, &m, k, threads }, &shapes[i], i)) {
+                    fprintf(stderr, "  in case %d, kernel %s, %d threads, %d ranks\n", i, kern->name, threads, cdr_comm_size(w));
+                    return 1;
+                }
+            }
+        }
+    EXPECT(ran >= CDR_COUNT(shapes));
+    return 0;
+}
+
+static void same_bits_as_a_whole_head(void)
+{
+    static const int sizes[] = { 1, 2, 3, 4, 7, 8 };
+    for (int i = 0; i < CDR_COUNT(sizes); i++)
+        if (!t_quick() || sizes[i] <= 4) T_CHECK(run_quiet(sizes[i], all_cases, 0) == 0);
+}
+
+int main(int argc, char **argv)
+{
+    t_filter = argc > 1 ? argv[1] : NULL;
+    T_RUN(same_bits_as_a_whole_head);
+    return t_end();
+}
