@@ -187,10 +187,11 @@ static int one_case(const runner *r, const shape *s, int n_case)
     if (call(r, &cdr_op_loss_frozen, &s->chunks, 4, whole_in, (void *[]){ x.h_TD, x.w_WD, x.targets, x.scale, loss2, dh }, 0, false)) return 1;
     EXPECT(!memcmp(loss, loss2, 8));
     *loss2 = -1;
-    if (call(r, &cdr_op_loss_frozen_pieces, &za, 4, split_in, (void *[]){ x.h_TD, x.w_shard, x.targets, x.scale, loss2, dh2, stage_of(r, &za, &x.shard) }, 0, false)) return 1;
+    void *stage = stage_of(r, &za, &x.shard);
+    if (call(r, &cdr_op_loss_frozen_pieces, &za, 4, split_in, (void *[]){ x.h_TD, x.w_shard, x.targets, x.scale, loss2, dh2, stage }, 0, false)) return 1;
     EXPECT(!memcmp(loss, loss2, 8) && !memcmp(dh, dh2, (size_t)cdr_dtype_bytes(s->h, s->T * s->D)));
     *loss2 = -1;
-    if (call(r, &cdr_op_loss_frozen_pieces, &za, 4, split_in, (void *[]){ x.h_TD, x.w_shard, x.targets, x.scale, loss2, NULL, stage_of(r, &za, &x.shard) }, 0, false)) return 1;
+    if (call(r, &cdr_op_loss_frozen_pieces, &za, 4, split_in, (void *[]){ x.h_TD, x.w_shard, x.targets, x.scale, loss2, NULL, stage }, 0, false)) return 1;
     EXPECT(!memcmp(loss, loss2, 8));
     return 0;
 }
@@ -232,9 +233,168 @@ static void same_bits_as_a_whole_head(void)
         if (!t_quick() || sizes[i] <= 4) T_CHECK(run_quiet(sizes[i], all_cases, 0) == 0);
 }
 
+/* ---- bytes on the wire --------------------------------------------------------------------------------------------------------- */
+static int holder(int64_t row, int64_t rows, int n)
+{
+    int r = 0;
+    while (row >= (r + 1) * rows / n) r++;
+    return r;
+}
+
+/* Row by row: who reads it, from whom. */
+static int64_t counted(const shape *s, int n, int passes, bool dw)
+{
+    int64_t read[64] = { 0 }, most = 0, chunk = s->chunks.chunk_vocab > 0 ? CDR_MIN(s->chunks.chunk_vocab, s->W) : s->W;
+    for (int64_t v = 0; v < s->W; v++) {
+        int64_t v0 = v / chunk * chunk;
+        int owner = holder(v, s->W, n), sums = holder(v - v0, CDR_MIN(chunk, s->W - v0), n);
+        for (int r = 0; r < n; r++) {
+            if (r != owner) read[r] += passes * s->D * cdr_dtype_bytes(s->w, 1);
+            if (dw && r == sums) read[r] += (n - 1) * s->D * 4;
+            if (dw && r == owner && r != sums) read[r] += s->D * 4;
+        }
+    }
+    for (int r = 0; r < n; r++) most = CDR_MAX(most, read[r]);
+    return most;
+}
+
+static void bytes_on_the_wire(void)
+{
+    static const int sizes[] = { 1, 2, 3, 4, 7, 8, 64 };
+    for (int i = 0; i < CDR_COUNT(shapes); i++)
+        for (int k = 0; k < CDR_COUNT(sizes); k++)
+            for (int form = 0; form < 4; form++) {
+                const shape *s = &shapes[i];
+                int n = sizes[k], passes = 1 + (form & 1);
+                bool dw = form & 2;
+                cdr_type shard = cdr_type_2d(s->w, cdr_ceil_div(s->W, n), s->D);
+                cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(n, s->W, &shard, s->chunks, passes, dw);
+                T_CHECK(a.coll.wire_bytes == counted(s, n, passes, dw));
+                T_CHECK(a.coll.kind == CDR_COLL_LOSS && a.coll.comm == CDR_COMM_SHARD && a.coll.order == (dw ? CDR_ORDER_TREE : CDR_ORDER_FREE));
+            }
+}
+
+/* ---- what the shard pass gets ------------------------------------------------------------------------------------------------------ */
+typedef struct { cdr_pool *pool; cdr_bundle *b; cdr_graph *g; cdr_err err; cdr_val h, w, y, scale; cdr_mesh mesh; } program;
+
+/* A head of W rows whose shard over n ranks is already there. */
+static program program_of(int n, int64_t T, int64_t D, int64_t W, int train)
+{
+    program p = { .pool = cdr_pool_new(), .mesh = { .size = { 1, n, 1 }, .world = n } };
+    p.b = cdr_pool_alloc(p.pool, sizeof *p.b);
+    p.g = cdr_graph_new(p.pool, p.b, "test", &p.err);
+    cdr_graph_list(p.g, "micro");
+    int32_t i = cdr_graph_declare(p.g, (cdr_param){ .name = "lm_head.weight", .global = cdr_type_2d(CDR_BF16, W, D), .train = (uint8_t)train });
+    p.w = p.b->params[i].shard;
+    p.b->params[i].split[0] = CDR_AXIS_SHARD;
+    p.b->shared[p.w].t.n[0] = cdr_ceil_div(W, n);
+    p.h = cdr_graph_value(p.g, cdr_type_2d(CDR_BF16, T, D), CDR_TURN, CDR_C_ACT, "h");
+    p.y = cdr_graph_value(p.g, cdr_type_1d(CDR_I32, T), CDR_STEP, CDR_C_INPUT, "targets");
+    p.scale = cdr_graph_value(p.g, cdr_type_1d(CDR_F32, 1), CDR_STEP, CDR_C_INPUT, "scale");
+    return p;
+}
+
+/* A call on the shard, as it stands while the pass is at it: its types would not pass infer. */
+static cdr_call call_on_shard(program *p, const cdr_op *op, int n_in, int n_out, cdr_loss_attr at)
+{
+    cdr_val in[] = { p->h, p->w, p->y, p->scale }, out[] = { CDR_NEW, n_out > 1 ? CDR_NEW : CDR_NONE };
+    int64_t *rows = &p->b->shared[p->w].t.n[0], shard = *rows;
+    *rows = p->b->params[0].global.n[0];
+    int32_t id = cdr_graph_call(p->g, op, &at, n_in, in, 2, out);
+    *rows = shard;
+    CDR_CHECK(id >= 0);
+    return p->g->calls[id];
+}
+
+static void the_hook_appends_pieces(void)
+{
+    for (int frozen = 0; frozen < 2; frozen++) {
+        program p = program_of(4, 64, 128, 1001, frozen ? CDR_FROZEN : CDR_FULL);
+        const cdr_op *op = frozen ? &cdr_op_loss_frozen : &cdr_op_loss, *split = frozen ? &cdr_op_loss_frozen_pieces : &cdr_op_loss_pieces;
+        cdr_call c = call_on_shard(&p, op, frozen ? 4 : 3, 2, (cdr_loss_attr){ 32, 100 });
+        cdr_val out[2], din[4], dout[3] = { p.scale, CDR_NONE, CDR_NONE };
+        bool want[4] = { true, !frozen };
+        T_CHECK(op->shard(p.g, &c, &p.mesh, &(cdr_shard_opts){ .head = CDR_HEAD_PIECES }, out, &p.err) == CDR_OK);
+        cdr_call d = p.g->calls[p.g->n_calls - 1];
+        T_CHECK(p.g->n_calls == 2 && d.op == cdr_op_index(split) && d.n_out == 3 && cdr_graph_in(p.g, &d, 1) == p.w);
+        T_CHECK(out[0] == cdr_graph_out(p.g, &d, 0) && out[1] == cdr_graph_out(p.g, &d, 1) && out[1] != CDR_NONE);
+        T_CHECK(cdr_graph_type(p.g, out[0])->dtype == CDR_F64 && cdr_type_elems(cdr_graph_type(p.g, out[1])) == (frozen ? 64 * 128 : 64));
+        const cdr_value *stage = cdr_graph_at(p.g, cdr_graph_out(p.g, &d, 2));
+        T_CHECK(stage->cls == CDR_C_COMM && stage->t.n[0] == 100 * 128 * 2);
+        const cdr_loss_pieces_attr *a = cdr_graph_attr(p.g, &d);
+        T_CHECK(a->rows == 1001 && a->size == 4 && a->chunks.chunk_tokens == 32 && a->chunks.chunk_vocab == 100);
+
+        T_CHECK(split->grad(p.g, &d, dout, want, din, &p.err) == CDR_OK);
+        if (frozen) {
+            T_CHECK(p.g->n_calls == 2 && din[0] == out[1]);                     /* the scale that dh was made with */
+            cdr_val other = cdr_graph_value(p.g, cdr_type_1d(CDR_F32, 1), CDR_STEP, CDR_C_INPUT, "another");
+            dout[0] = other;
+            T_CHECK(split->grad(p.g, &d, dout, want, din, &p.err) == CDR_OK && p.g->n_calls == 4 && din[1] == CDR_NONE);
+            T_CHECK(p.g->calls[2].op == cdr_op_index(&cdr_op_loss_pieces) && cdr_graph_type(p.g, din[0])->n[0] == 64);
+            want[1] = true;
+            T_CHECK(split->grad(p.g, &d, dout, want, din, &p.err) == CDR_EINVAL);
+            T_HAS(p.err.text, "use loss_pieces");
+        } else {
+            T_CHECK(p.g->n_calls == 3 && cdr_graph_type(p.g, din[1])->dtype == CDR_F32 && cdr_graph_type(p.g, din[1])->n[0] == 251);
+            a = cdr_graph_attr(p.g, &p.g->calls[2]);
+            T_CHECK(a->dw && a->coll.order == CDR_ORDER_TREE && din[0] != CDR_NONE);
+            want[1] = false;
+            T_CHECK(split->grad(p.g, &d, dout, want, din, &p.err) == CDR_OK && din[1] == CDR_NONE);
+            a = cdr_graph_attr(p.g, &p.g->calls[3]);
+            T_CHECK(!a->dw && a->coll.order == CDR_ORDER_FREE);
+        }
+        cdr_pool_free(p.pool);
+    }
+}
+
+/* Where the call stays as it is, and the unit is gathered. */
+static void the_hook_leaves_a_call_alone(void)
+{
+    cdr_val out[2] = { 5, 5 };
+    cdr_shard_opts pieces = { .head = CDR_HEAD_PIECES }, whole = { .head = CDR_HEAD_GATHER }, best = { .head = CDR_HEAD_AUTO }, vocab = { .head = CDR_HEAD_VOCAB };
+    program p = program_of(2, 64, 128, 1000, CDR_FULL);
+    cdr_call c = call_on_shard(&p, &cdr_op_loss, 3, 2, (cdr_loss_attr){ 32, 100 });
+    T_CHECK(cdr_op_loss.shard(p.g, &c, &p.mesh, &whole, out, &p.err) == CDR_OK && out[0] == CDR_NONE);
+    T_CHECK(cdr_op_loss.shard(p.g, &c, &p.mesh, &best, out, &p.err) == CDR_OK && out[0] == CDR_NONE);           /* small */
+    T_CHECK(cdr_op_loss.shard(p.g, &c, &p.mesh, &vocab, out, &p.err) == CDR_EUSER);
+    T_HAS(p.err.text, "vocab");
+    p.err = (cdr_err){ 0 };
+    p.b->params[0].split[0] = -1;
+    T_CHECK(cdr_op_loss.shard(p.g, &c, &p.mesh, &pieces, out, &p.err) == CDR_OK && out[0] == CDR_NONE);         /* it is whole everywhere */
+    p.b->params[0].split[0] = CDR_AXIS_SHARD;
+    p.mesh.size[CDR_AXIS_SHARD] = 1;
+    T_CHECK(cdr_op_loss.shard(p.g, &c, &p.mesh, &pieces, out, &p.err) == CDR_OK && out[0] == CDR_NONE);
+    p.mesh.size[CDR_AXIS_SHARD] = 2;
+    T_CHECK(p.g->n_calls == 1);
+    cdr_val two[2] = { p.h, p.w };                                          /* the head is read elsewhere: logits of the same graph */
+    T_CHECK(cdr_graph_call1(p.g, &cdr_op_linear, &(cdr_linear_attr){ CDR_F32 }, 2, two) != CDR_NONE);
+    T_CHECK(cdr_op_loss.shard(p.g, &c, &p.mesh, &pieces, out, &p.err) == CDR_EUSER);
+    T_HAS(p.err.text, "lm_head.weight");
+    cdr_pool_free(p.pool);
+}
+
+/* The figures of cdr_loss_head's comment. */
+static void auto_goes_by_memory(void)
+{
+    cdr_loss_split k3 = { .n = 64, .T = 4096, .D = 7168, .W = 163840, .w_bytes = 2, .trained = true, .chunks = { 1024, 8192 } }, s;
+    T_CHECK(cdr_loss_head(&k3, CDR_HEAD_AUTO) == CDR_HEAD_PIECES);
+    s = k3, s.trained = false;
+    T_CHECK(cdr_loss_head(&s, CDR_HEAD_AUTO) == CDR_HEAD_PIECES && cdr_loss_head(&s, CDR_HEAD_GATHER) == CDR_HEAD_GATHER);
+    s = k3, s.chunks.chunk_vocab = 0;
+    T_CHECK(cdr_loss_head(&s, CDR_HEAD_AUTO) == CDR_HEAD_GATHER);
+    s = k3, s.n = 1;
+    T_CHECK(cdr_loss_head(&s, CDR_HEAD_PIECES) == CDR_HEAD_GATHER);
+    s = k3, s.D = 128, s.W = 512;
+    T_CHECK(cdr_loss_head(&s, CDR_HEAD_AUTO) == CDR_HEAD_GATHER && cdr_loss_head(&s, CDR_HEAD_PIECES) == CDR_HEAD_PIECES);
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
     T_RUN(same_bits_as_a_whole_head);
+    T_RUN(bytes_on_the_wire);
+    T_RUN(the_hook_appends_pieces);
+    T_RUN(the_hook_leaves_a_call_alone);
+    T_RUN(auto_goes_by_memory);
     return t_end();
 }

@@ -229,7 +229,8 @@ static cdr_status choose(cdr_graph *g, const cdr_call *c, const cdr_mesh *m, con
     *head = CDR_HEAD_GATHER;
     if (o->head == CDR_HEAD_GATHER || !q || q->split[0] != CDR_AXIS_SHARD) return CDR_OK;         /* whole on every rank already */
     if (o->head == CDR_HEAD_VOCAB)
-        CDR_FAIL_ID(e, CDR_EUSER, "parallel.head", "parallel.head: vocab (each rank multiplies all tokens with its own rows of the head) is not there. Take pieces, gather or auto");
+        CDR_FAIL_ID(e, CDR_EUSER, "parallel.head", "parallel.head: vocab (each rank multiplies all tokens with its own rows of the head) is not there. Take "
+                    "pieces, gather or auto");
     cdr_loss_split s = { .n = m->size[CDR_AXIS_SHARD], .T = h->n[0], .D = h->n[1], .W = q->global.n[0], .w_bytes = cdr_dtype_bytes(wt->dtype, 1),
                          .trained = q->train == CDR_FULL };
     memcpy(&s.chunks, cdr_graph_attr(g, c), sizeof s.chunks);
