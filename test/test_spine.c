@@ -208,7 +208,8 @@ static void every_wait_is_needed(void)
                 p->calls[i].n_wait--;
                 cdr_err e = { CDR_OK, "", "" };
                 n++;
-                if (cdr_verify(&b, &e) == CDR_OK) {
+                bool paces = strcmp(cdr_ops[keep.op]->name, "gather") == 0;          /* bounds how far it runs ahead, whether bytes were shared for it or not */
+                if (cdr_verify(&b, &e) == CDR_OK && !paces) {
                     missed++;
                     fprintf(stderr, "  program %s call %d (%s): wait for %d is not needed\n", p->name, i, p->strings + keep.origin, gone);
                 }

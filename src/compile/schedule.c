@@ -2,8 +2,12 @@
  *
  * Within a turn the calls of a stream run in list order. A call waits for a call of another stream where both touch a
  * value and one of them writes it, unless the order follows from waits that are there already (vector clocks), so no
- * wait can be left away. All streams join at the start of a turn. */
+ * wait can be left away. All streams join at the start of a turn.
+ *
+ * A gather reads parameters alone: nothing would keep it from starting at once, beside all other gathers, and every unit would need bytes of
+ * its own. So it also waits for the compute call that is listed before it: its place in the list (`shard`: prefetch) is how far it runs ahead. */
 #include "compile/pass.h"
+#include "ops/gather/gather.h"
 
 /* micro_split: the backward, with what belongs to it, becomes a segment of its own. The sum of the further losses, which lies among the
  * forward calls, belongs to it: micro-batches are counted in the order of their backwards. */
@@ -92,6 +96,7 @@ static void add_waits(cdr_pass *pass, cdr_program *p)
         int32_t first = p->segs[sg].first;
         for (int s = 0; s < CDR_N_STREAMS; s++) for (int r = 0; r < CDR_N_STREAMS; r++) known[s].at[r] = first - 1;
         for (int64_t v = 0; v < n_vals; v++) use[v] = (last_use){ -1, { -1, -1, -1, -1 } };
+        int32_t compute = -1;                                              /* the last call of the compute stream */
         for (int32_t i = first; i < first + p->segs[sg].n; i++) {
             cdr_call *c = &p->calls[i];
             cdr_clock need = { { -1, -1, -1, -1 } };
@@ -105,6 +110,8 @@ static void add_waits(cdr_pass *pass, cdr_program *p)
                 require(p, &need, u->write, c->stream);
                 for (int s = 0; writes && s < CDR_N_STREAMS; s++) require(p, &need, u->read[s], c->stream);
             }
+            if (cdr__op(c) == &cdr_op_gather) require(p, &need, compute, c->stream);
+            if (!view && c->stream == CDR_S_COMPUTE) compute = i;
             for (int s = 0; s < CDR_N_STREAMS; s++) if (need.at[s] <= known[c->stream].at[s]) need.at[s] = -1;
             for (int s = 0; s < CDR_N_STREAMS; s++)          /* implied by another one of the new waits */
                 for (int r = 0; r < CDR_N_STREAMS; r++)
