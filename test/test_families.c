@@ -79,7 +79,7 @@ static void kimi_k3_has_the_released_bytes(void)
     load("kimi_k3");
     for (int64_t i = 0; i < m->n_tensors; i++) {
         const cdr__tensor *t = &m->tensor[i];
-        bytes += t->place == CDR__PLACE_EXPERT ? t->stored / 2 + t->stored / 32 : t->stored * (t->dtype == CDR_F32 ? 4 : 2);
+        bytes += t->place == CDR_PLACE_EXPERT ? t->stored / 2 + t->stored / 32 : t->stored * (t->dtype == CDR_F32 ? 4 : 2);
     }
     T_CHECK(bytes == 1560860324864);
 }

@@ -222,7 +222,7 @@ static void formats_and_options(void)
     if (err.status) T_STR(err.text, "");
     T_CHECK(m->info.n_params == bare + 120 && tensor("lm.norm.weight")->stored == 128 && tensor("lm.norm.weight")->need->n[0] == 8);
     T_CHECK(load_text(edit(dense, row, "norm: [norm.weight, [hidden], BF16, {place: replicate}]"), NULL, NULL) == CDR_OK);
-    T_CHECK(tensor("lm.norm.weight")->place == CDR__PLACE_REPLICATE && tensor("lm.head.weight")->place == CDR__PLACE_SHARD);
+    T_CHECK(tensor("lm.norm.weight")->place == CDR_PLACE_REPLICATE && tensor("lm.head.weight")->place == CDR_PLACE_SHARD);
     T_CHECK(load_text(edit(dense, "\"gate|up\": [\"{}_proj.weight\", [width, hidden]]",
                            "gate: [gu.weight, [width, hidden], BF16, {split: [0, 2, 0]}], "
                            "up: [gu.weight, [width, hidden], BF16, {split: [0, 2, 1]}]"), NULL, NULL) == CDR_OK);

@@ -38,6 +38,10 @@ static cdr_status check_opts(const cdr_compile_opts *o, cdr_err *err)
     if (n != o->mesh.world)
         CDR_FAIL(err, CDR_EUSER, "parallel: replicate %d x shard %d is not the number of ranks, %d", o->mesh.size[CDR_AXIS_REPLICATE],
                  o->mesh.size[CDR_AXIS_SHARD], o->mesh.world);
+    const int expert = cdr_mesh_expert(&o->mesh);
+    if (o->mesh.size[CDR_AXIS_SHARD] % expert != 0 || (expert & (expert - 1)) != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "parallel.expert", "parallel.expert: %d; it is a power of two that divides the %d ranks of parallel.shard", expert,
+                    o->mesh.size[CDR_AXIS_SHARD]);
     if ((n & (n - 1)) != 0)
         CDR_FAIL_ID(err, CDR_EUSER, "parallel.power-of-two", "parallel: %d ranks; widths are powers of two, since logical shards are merged in a binary tree", n);
     return CDR_OK;
@@ -90,7 +94,23 @@ cdr_status cdr_compile(const cdr_compile_opts *o, const cdr_builder *m, cdr_pool
 }
 
 /* ---- shared by the passes ---- */
-bool cdr__param_big(const cdr_param *p) { return p->global.n_dim >= 2 && cdr_type_elems(&p->global) >= CDR_BIG_ELEMS; }
+bool cdr__param_stack(const cdr_param *p) { return p->place == CDR_PLACE_EXPERT && p->global.n_dim == 3; }
+
+bool cdr__param_big(const cdr_param *p)
+{
+    return !cdr__param_stack(p) && p->place != CDR_PLACE_REPLICATE && p->global.n_dim >= 2 && cdr_type_elems(&p->global) >= CDR_BIG_ELEMS;
+}
+
+cdr_status cdr__enter_call(cdr_graph *g, const cdr_call *c)
+{
+    char prefix[300];
+    snprintf(prefix, sizeof prefix, "%s", g->strings + c->origin);
+    char *dot = strrchr(prefix, '.');
+    if (dot) *dot = 0;
+    else prefix[0] = 0;
+    cdr_graph_enter(g, c->layer, "%s", prefix);
+    return g->failed ? g->err->status : CDR_OK;
+}
 
 cdr_list *cdr__list(cdr_graph *g, const char *name)
 {

@@ -145,7 +145,7 @@ static void analyse(diff *d, const cdr_list *l)
         for (int k = 0; k < c->n_out; k++) {
             cdr_val v = cdr_graph_out(g, c, k);
             if (v == CDR_NONE || !floating(g, v)) continue;
-            cdr_val same = k < c->n_in && (cdr__op(c)->flags & (CDR_OP_COLLECTIVE | CDR_OP_VIEW)) ? cdr_graph_in(g, c, k) : CDR_NONE;
+            cdr_val same = k < c->n_in && (cdr__op(c)->flags & (CDR_OP_PIECES | CDR_OP_VIEW)) ? cdr_graph_in(g, c, k) : CDR_NONE;
             d->needs[slot(d, v)] = same == CDR_NONE || d->needs[slot(d, same)];      /* a state or frozen parameter beside trained ones */
             if (same != CDR_NONE) d->weight[slot(d, v)] = d->weight[slot(d, same)];
             if (cdr__op(c)->flags & (CDR_OP_F32_GRAD | CDR_OP_VIEW)) d->pass_through[slot(d, v)] = true;
@@ -305,12 +305,7 @@ static cdr_status backward_of(diff *d, int32_t call)
         din[i] = CDR_NONE;
     }
     if (!any_out || !any_in) return CDR_OK;
-    char prefix[300];
-    snprintf(prefix, sizeof prefix, "%s", g->strings + c.origin);
-    char *dot = strrchr(prefix, '.');
-    if (dot) *dot = 0;
-    else prefix[0] = 0;
-    cdr_graph_enter(g, c.layer, "%s", prefix);
+    CDR_TRY(cdr__enter_call(g, &c));
     int64_t from = g->n_calls;
     CDR_TRY(op->grad(g, &c, dout, want, din, d->p->err));
     if (g->failed) return d->p->err->status;

@@ -24,6 +24,8 @@ typedef struct {
 enum { CDR_BIG_ELEMS = 65536 };       /* parameters with fewer elements stay whole on every rank (spec/spine.md, section 5) */
 /* Big parameters are those that FSDP splits, on any number of shards: the norm adds them up in one table. */
 bool cdr__param_big(const cdr_param *p);
+/* Stacks of experts, of any size: split by whole matrices, summed in a table of their own. */
+bool cdr__param_stack(const cdr_param *p);
 
 /* list names of the step program */
 #define CDR_L_BEGIN "begin"
@@ -35,6 +37,7 @@ void cdr__list_set_current(cdr_graph *g, const char *name);
 void cdr__list_push(cdr_graph *g, cdr_list *l, int32_t call);
 void cdr__replace_operand(cdr_graph *g, cdr_list *l, cdr_val from, cdr_val to);   /* in the calls of one list */
 const cdr_op *cdr__op(const cdr_call *c);
+cdr_status cdr__enter_call(cdr_graph *g, const cdr_call *c);      /* names and layer of what follows: those of c */
 cdr_val cdr__root(const cdr_graph *g, cdr_val v);         /* follows views; CDR_NONE stays */
 void cdr__drop_unread(cdr_graph *g);                      /* optional outputs that nobody reads are left away */
 

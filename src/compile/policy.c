@@ -17,7 +17,11 @@ typedef struct {
     bool *last;                       /* by call id: makes an operand of the last forward call */
 } policy;
 
-static bool is_gather(const cdr_call *c) { return strcmp(cdr__op(c)->name, "gather") == 0; }
+/* Of parameters; what else is gathered (counts of routes) is kept. */
+static bool is_gather(const cdr_graph *g, const cdr_call *c)
+{
+    return strcmp(cdr__op(c)->name, "gather") == 0 && cdr_graph_in(g, c, 0) < CDR_LOCAL0;
+}
 
 static bool reshard(const cdr_pass *p) { return p->o->reshard != CDR_RESHARD_NEVER; }
 
@@ -26,7 +30,7 @@ static bool again(const policy *s, int32_t id, int layer)
 {
     const cdr_call *c = &s->g->calls[id];
     if (c->phase != CDR_P_FWD || (c->flags & CDR_K_EFFECT)) return false;
-    if (is_gather(c)) return reshard(s->p) && !s->last[id];
+    if (is_gather(s->g, c)) return reshard(s->p) && !s->last[id];
     if (cdr__op(c)->flags & (CDR_OP_COLLECTIVE | CDR_OP_VIEW | CDR_OP_KEEP)) return false;
     return c->layer >= 0 && c->layer == layer && c->layer < s->p->recompute_layers;
 }

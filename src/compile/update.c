@@ -9,12 +9,17 @@
 #include "ops/grad_norm/grad_norm.h"
 #include "ops/muon/muon.h"
 
-/* Gradients of one table of the norm, in parameter order. big: those that FSDP splits. */
-static int table_params(const cdr_pass *p, bool big, int32_t *which)
+static cdr_norm_table table_of(const cdr_param *q)
+{
+    return cdr__param_stack(q) ? CDR_NORM_EXPERTS : cdr__param_big(q) ? CDR_NORM_SHARDED : CDR_NORM_WHOLE;
+}
+
+/* Gradients of one table of the norm, in parameter order. */
+static int table_params(const cdr_pass *p, cdr_norm_table table, int32_t *which)
 {
     int n = 0;
     for (int32_t i = 0; i < p->b->n_params; i++)
-        if (p->b->params[i].grad != CDR_NONE && cdr__param_big(&p->b->params[i]) == big) which[n++] = i;
+        if (p->b->params[i].grad != CDR_NONE && table_of(&p->b->params[i]) == table) which[n++] = i;
     return n;
 }
 
@@ -35,14 +40,16 @@ static cdr_status merge_replicas(cdr_pass *p, cdr_graph *g)
     return CDR_OK;
 }
 
-/* Parts of one table; for sharded parameters gathered from all shards. CDR_NONE where the table is empty. */
-static cdr_val norm_table(cdr_pass *p, cdr_graph *g, bool big, int *n_out)
+/* Parts of one table; but for whole parameters gathered from all shards. CDR_NONE where the table is empty. */
+static cdr_val norm_table(cdr_pass *p, cdr_graph *g, cdr_norm_table table, int *n_out)
 {
+    static const char *const name[CDR_N_NORMS] = { "norm.parts", "norm.whole", "norm.experts" };
     int32_t *which = cdr_pool_alloc(p->pool, sizeof *which * (size_t)(p->b->n_params + 1));
-    int n = table_params(p, big, which), n_shard = big ? p->n_shard : 1, per = CDR_NORM_PARTS / n_shard;
+    int n = table_params(p, table, which), n_shard = table == CDR_NORM_WHOLE ? 1 : p->n_shard, per = CDR_NORM_PARTS / n_shard, expert = cdr_mesh_expert(&p->o->mesh);
+    int shard = table == CDR_NORM_EXPERTS ? p->shard % expert * (n_shard / expert) + p->shard / expert : table == CDR_NORM_SHARDED ? p->shard : 0;
     *n_out = n;
     if (n == 0) return CDR_NONE;
-    cdr_val mine = cdr_graph_value(g, cdr_type_2d(CDR_F64, 1, (int64_t)n * per), CDR_STEP, CDR_C_WORK, big ? "norm.parts" : "norm.whole");
+    cdr_val mine = cdr_graph_value(g, cdr_type_2d(CDR_F64, 1, (int64_t)n * per), CDR_STEP, CDR_C_WORK, name[table]);
     for (int i = 0; i < n; i += CDR_NORM_MAX) {
         cdr_val grads[CDR_NORM_MAX];
         int64_t rows[CDR_NORM_MAX];
@@ -53,7 +60,7 @@ static cdr_val norm_table(cdr_pass *p, cdr_graph *g, bool big, int *n_out)
             rows[k] = t->n_dim == 1 ? t->n[0] : cdr_type_rows(t);
         }
         cdr_val part = cdr_graph_view(g, mine, (int64_t)i * per * 8, cdr_type_1d(CDR_F64, (int64_t)m * per), "norm.slice");
-        cdr_norm_parts(g, m, grads, rows, n_shard, big ? p->shard : 0, part);
+        cdr_norm_parts(g, m, grads, rows, n_shard, shard, part);
     }
     if (n_shard == 1) return mine;
     cdr_val all = CDR_NEW;
@@ -188,11 +195,11 @@ cdr_status cdr__update(cdr_pass *p)
     g->phase = CDR_P_UPDATE;
     cdr_graph_list(g, CDR_L_FINISH);
     if (p->n_replicate > 1) CDR_TRY(merge_replicas(p, g));
-    int n_a, n_b;
-    cdr_val a = norm_table(p, g, true, &n_a), b = norm_table(p, g, false, &n_b);
+    cdr_norm_tables t = { .n_shard = p->n_shard, .expert = cdr_mesh_expert(&p->o->mesh) };
+    for (int k = 0; k < CDR_N_NORMS; k++) t.part[k] = norm_table(p, g, (cdr_norm_table)k, &t.n[k]);
     if (g->failed) return p->err->status;
     cdr_val metrics = cdr_graph_value(g, cdr_type_1d(CDR_F64, CDR_N_METRIC), CDR_STEP, CDR_C_INPUT, "metrics"), clip = CDR_NEW;
-    cdr_norm_total(g, a, n_a, b, n_b, p->loss_acc_1, n_a ? p->n_shard : 1, p->o->max_grad_norm, &metrics, &clip, p->ok_1);
+    cdr_norm_total(g, &t, p->loss_acc_1, p->o->max_grad_norm, &metrics, &clip, p->ok_1);
     if (g->failed) return p->err->status;
     optimizer(p, g, clip);
     CDR_TRY(balance(p, g));

@@ -187,7 +187,7 @@ int32_t cdr_graph_call(cdr_graph *g, const cdr_op *op, const void *attr, int n_i
     cdr_call c = { .op = (uint16_t)cdr_op_index(op), .stream = g->stream, .phase = g->phase, .layer = g->layer, .n_in = (uint8_t)n_in,
                    .n_out = (uint8_t)n_out, .arg = (uint32_t)g->n_operands, .pred = CDR_NONE, .work = CDR_NONE };
     if (op->flags & CDR_OP_EFFECT) c.flags |= CDR_K_EFFECT;
-    if (op->flags & CDR_OP_COLLECTIVE) c.stream = CDR_S_COMM;
+    if ((op->flags & CDR_OP_COLLECTIVE) && !(op->flags & CDR_OP_COMPUTES)) c.stream = CDR_S_COMM;
     c.attr = add_attr(g, attr, attr ? op->attr_bytes : 0);
     c.origin = add_string(g, *g->prefix ? cdr_pool_printf(g->pool, "%s.%s", g->prefix, op->name) : op->name);
     for (int i = 0; i < n_in; i++) *CDR_PUSH(g->pool, g->operands, g->n_operands, g->cap_operands) = in[i];

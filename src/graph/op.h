@@ -153,7 +153,9 @@ enum { CDR_OP_ROWWISE = 1, CDR_OP_EFFECT = 2, CDR_OP_COLLECTIVE = 4, CDR_OP_PARA
        CDR_OP_F32_GRAD = 16,      /* passes its output's gradient through: that gradient is F32 */
        CDR_OP_VIEW = 32,          /* no kernel: output 0 aliases input 0 */
        CDR_OP_KEEP = 64,          /* its outputs are kept for the backward, never made again (routes, selections) */
-       CDR_OP_DETACH = 128 };     /* no gradient passes */
+       CDR_OP_DETACH = 128,       /* no gradient passes */
+       CDR_OP_PIECES = 256,       /* output k is input k, gathered, summed or a part of it */
+       CDR_OP_COMPUTES = 512 };   /* a collective that works more than it moves: on the compute stream, so that gathers do not wait for it */
 
 typedef struct cdr_mesh cdr_mesh;
 typedef struct {                     /* what `shard` hooks may know beside the mesh; the same on all ranks */

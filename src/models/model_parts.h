@@ -12,13 +12,12 @@
 extern "C" {
 #endif
 
-typedef enum { CDR__PLACE_SHARD, CDR__PLACE_REPLICATE, CDR__PLACE_EXPERT } cdr__place;
 typedef struct {                      /* one parameter */
     const char *name;                 /* as in a checkpoint; {expert} stays where experts are stacked; NAME#i: part i of a fused tensor */
     const cdr__need *need;
     int dtype;                        /* that it trains in */
     int64_t stored;                   /* elements in a checkpoint, padding too */
-    cdr__place place;
+    cdr_place place;
     int16_t unit; int layer;          /* layer: its index in the full stack, -1: outside of it */
 } cdr__tensor;
 

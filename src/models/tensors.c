@@ -19,7 +19,7 @@ typedef struct {                      /* one row, opened */
     int block;                        /* of its narrowest stored format: the last axis is a multiple of it */
     bool optional, expert;            /* expert: one tensor an expert */
     int part_of;                      /* -1, or which part of a fused tensor it is */
-    cdr__place place;
+    cdr_place place;
 } row;
 
 static const cdr_yaml *section(const cdr_model *m, const char *type) { return cdr_yaml_get(cdr_yaml_get(m->d.root, "tensors"), type); }
@@ -104,7 +104,7 @@ static cdr_status read_options(const cdr_model *m, const cdr_yaml *options, row 
     bool known = place && (strcmp(place, "shard") == 0 || strcmp(place, "replicate") == 0 || strcmp(place, "expert") == 0);
     if (!known) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: place is shard, replicate or expert", at);
     if (place[0] == 'e' && !r->expert) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: place expert is for rows with {expert} in their name", at);
-    r->place = place[0] == 's' ? CDR__PLACE_SHARD : place[0] == 'r' ? CDR__PLACE_REPLICATE : CDR__PLACE_EXPERT;
+    r->place = place[0] == 's' ? CDR_PLACE_SHARD : place[0] == 'r' ? CDR_PLACE_REPLICATE : CDR_PLACE_EXPERT;
     return CDR_OK;
 }
 
@@ -116,7 +116,7 @@ static cdr_status read_row(const cdr_model *m, const cdr_yaml *e, row *r, cdr_er
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: a tensor row is [name, [shape], dtype, {options}], the last two optional", at);
     *r = (row){ .node = e, .shape = &e->items[1], .name = e->items[0].text, .dtype = CDR_BF16, .block = 1, .part_of = -1 };
     r->expert = strstr(r->name, "{expert}") != NULL;
-    r->place = r->expert ? CDR__PLACE_EXPERT : CDR__PLACE_SHARD;
+    r->place = r->expert ? CDR_PLACE_EXPERT : CDR_PLACE_SHARD;
     if (strlen(r->name) > MAX_NAME) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: the name is too long", at);
     if (e->n > 2) CDR_TRY(read_formats(m, &e->items[2], r, err));
     return e->n > 3 ? read_options(m, &e->items[3], r, err) : CDR_OK;

@@ -183,16 +183,16 @@ static const cdr_kernel kernels_all_reduce[] = {
 };
 
 const cdr_op cdr_op_gather = {
-    .name = "gather", .flags = CDR_OP_COLLECTIVE, .attr_bytes = sizeof(cdr_gather_attr),
+    .name = "gather", .flags = CDR_OP_COLLECTIVE | CDR_OP_PIECES, .attr_bytes = sizeof(cdr_gather_attr),
     .infer = infer_gather, .grad = grad_gather, .cost = cost, .kernels = kernels_gather
 };
 
 const cdr_op cdr_op_reduce_scatter = {
-    .name = "reduce_scatter", .flags = CDR_OP_COLLECTIVE, .attr_bytes = sizeof(cdr_gather_attr),
+    .name = "reduce_scatter", .flags = CDR_OP_COLLECTIVE | CDR_OP_PIECES, .attr_bytes = sizeof(cdr_gather_attr),
     .infer = infer_reduce_scatter, .cost = cost, .kernels = kernels_reduce_scatter
 };
 
 const cdr_op cdr_op_all_reduce = {
-    .name = "all_reduce", .flags = CDR_OP_COLLECTIVE, .attr_bytes = sizeof(cdr_gather_attr),
+    .name = "all_reduce", .flags = CDR_OP_COLLECTIVE | CDR_OP_PIECES, .attr_bytes = sizeof(cdr_gather_attr),
     .infer = infer_all_reduce, .cost = cost, .kernels = kernels_all_reduce
 };

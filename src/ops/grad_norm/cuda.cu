@@ -48,22 +48,28 @@ extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_norm_parts_sum(const cdr_args *a)
     return cdr__cuda_done(a, "norm_parts");
 }
 
-typedef struct { const double *a, *b, *loss; const int32_t *was_ok; double *metrics; float *clip; int32_t *ok; cdr_norm_total_attr at; } total;
+typedef struct {
+    const double *part[CDR_N_NORMS], *loss; const int32_t *was_ok; double *metrics; float *clip; int32_t *ok; cdr_norm_total_attr at;
+} total;
 
-/* element k of the table in (parameter, part) order: sharded parameters, then whole ones */
+static __device__ __forceinline__ int64_t elements(const total &t, int kind) { return t.part[kind] ? (int64_t)t.at.n[kind] * CDR_NORM_PARTS : 0; }
+
+/* element k of the tables: kinds in their order, in each (parameter, part) order */
 static __device__ __forceinline__ double part_at(const total &t, int64_t k)
 {
-    int64_t n_a = t.a ? (int64_t)t.at.n_a * CDR_NORM_PARTS : 0, per = CDR_NORM_PARTS / t.at.n_shard;
-    if (k >= n_a) return t.b[k - n_a];
-    int64_t i = k / CDR_NORM_PARTS, p = k % CDR_NORM_PARTS;
-    return t.a[(p / per * t.at.n_a + i) * per + p % per];
+    int kind = 0;
+    for (; k >= elements(t, kind); kind++) k -= elements(t, kind);
+    if (kind == CDR_NORM_WHOLE) return t.part[kind][k];
+    int64_t per = CDR_NORM_PARTS / t.at.n_shard, i = k / CDR_NORM_PARTS, p = k % CDR_NORM_PARTS, efsdp = t.at.n_shard / t.at.expert, row = p / per;
+    if (kind == CDR_NORM_EXPERTS) row = row % efsdp * t.at.expert + row / efsdp;
+    return t.part[kind][(row * t.at.n[kind] + i) * per + p % per];
 }
 
 static __global__ void __launch_bounds__(CU_THREADS) total_sum(total t, const int32_t *pred)
 {
     __shared__ double runs[CU_THREADS];
     if (cu_off(pred)) return;
-    int64_t n = (t.a ? (int64_t)t.at.n_a * CDR_NORM_PARTS : 0) + (t.b ? (int64_t)t.at.n_b * CDR_NORM_PARTS : 0);
+    int64_t n = elements(t, CDR_NORM_SHARDED) + elements(t, CDR_NORM_WHOLE) + elements(t, CDR_NORM_EXPERTS);
     int64_t run = (n + CU_THREADS - 1) / CU_THREADS, first = run * threadIdx.x, end = first + run < n ? first + run : n;
     double s = 0.0;
     for (int64_t k = first; k < end; k++) s += part_at(t, k);
@@ -84,10 +90,10 @@ static __global__ void __launch_bounds__(CU_THREADS) total_sum(total t, const in
 
 extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_norm_total_sum(const cdr_args *a)
 {
-    total t = { (const double *)a->ptr[0], (const double *)a->ptr[1], (const double *)a->ptr[2], (const int32_t *)a->ptr[3],
-                (double *)a->ptr[4], (float *)a->ptr[5], (int32_t *)a->ptr[6], *(const cdr_norm_total_attr *)a->attr };
-    if (cdr_absent(&a->type[0])) t.a = NULL;
-    if (cdr_absent(&a->type[1])) t.b = NULL;
+    void *const *x = a->ptr + CDR_N_NORMS;
+    total t = { { nullptr, nullptr, nullptr }, (const double *)x[0], (const int32_t *)x[1], (double *)x[2], (float *)x[3], (int32_t *)x[4],
+                *(const cdr_norm_total_attr *)a->attr };
+    for (int k = 0; k < CDR_N_NORMS; k++) t.part[k] = cdr_absent(&a->type[k]) ? nullptr : (const double *)a->ptr[k];
     CU_LAUNCH(total_sum, 1, CU_THREADS, 0, a, t, a->pred);
     return cdr__cuda_done(a, "norm_total");
 }

@@ -4,7 +4,7 @@
  * A parameter of R rows (all axes but the last, flattened; the elements of a 1-D one) is cut into 128 parts, part p = rows
  * [p R / 128, (p+1) R / 128); a shard of n owns the parts [s 128 / n, (s+1) 128 / n), whole parts. One F64 partial a part (16 strided
  * F64 sums in a fixed order), added in (parameter, part) order, so the norm has the same bits on every number of shards. Parts table
- * of sharded parameters: [shard][parameter][128 / n]. Source: spec/spine.md, section 5; (2) as torch.nn.utils.clip_grad_norm_.
+ * of sharded parameters: [shard][parameter][128 / n]; stacks of experts have a table of their own, whatever the layout. Source: spec/spine.md, section 5; (2) as torch.nn.utils.clip_grad_norm_.
  */
 #include "ops/grad_norm/grad_norm.h"
 #include <assert.h>
@@ -83,12 +83,15 @@ static void parts_ref(const cdr_ref_args *a)
 
 static cdr_status total_infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
+    static const char *const table[CDR_N_NORMS] = { "sharded parameters", "whole parameters", "stacks of experts" };
     const cdr_norm_total_attr *a = attr;
-    if (n_in != 4) CDR_FAIL(e, CDR_EINVAL, "norm_total: takes two tables, the loss and the flag");
+    if (n_in != CDR_N_NORMS + 2) CDR_FAIL(e, CDR_EINVAL, "norm_total: takes three tables, the loss and the flag");
+    if (a->n_shard < 1 || a->expert < 1 || a->n_shard % a->expert != 0 || CDR_NORM_PARTS % a->n_shard != 0)
+        CDR_FAIL(e, CDR_EINVAL, "norm_total: %d shards in expert groups of %d", a->n_shard, a->expert);
     for (int i = 0; i < n_in; i++)
         if (in[i].pitch != 0) CDR_FAIL(e, CDR_EINVAL, "norm_total: operand %d has a pitch; tables are dense", i);
-    if (!cdr_absent(&in[0]) && cdr_type_elems(&in[0]) != (int64_t)a->n_a * CDR_NORM_PARTS) CDR_FAIL(e, CDR_EINVAL, "norm_total: table of sharded parameters");
-    if (!cdr_absent(&in[1]) && cdr_type_elems(&in[1]) != (int64_t)a->n_b * CDR_NORM_PARTS) CDR_FAIL(e, CDR_EINVAL, "norm_total: table of whole parameters");
+    for (int k = 0; k < CDR_N_NORMS; k++)
+        if (!cdr_absent(&in[k]) && cdr_type_elems(&in[k]) != (int64_t)a->n[k] * CDR_NORM_PARTS) CDR_FAIL(e, CDR_EINVAL, "norm_total: table of %s", table[k]);
     *n_out = 3;
     out[0] = cdr_type_1d(CDR_F64, 4);
     out[1] = cdr_type_1d(CDR_F32, 1);
@@ -96,14 +99,24 @@ static cdr_status total_infer(const void *attr, int n_in, const cdr_type *in, in
     return CDR_OK;
 }
 
-/* (1) in (parameter, part) order */
-static double total(const cdr_norm_total_attr *t, const double *a, const double *b)
+/* Row of the table that holds part p of a parameter of this kind */
+static int row_of(const cdr_norm_total_attr *t, int kind, int p)
 {
-    int per = CDR_NORM_PARTS / t->n_shard;
+    const int per = CDR_NORM_PARTS / t->n_shard, shard = p / per, efsdp = t->n_shard / t->expert;
+    return kind == CDR_NORM_EXPERTS ? shard % efsdp * t->expert + shard / efsdp : shard;
+}
+
+/* (1): kinds in their order, in each (parameter, part) order */
+static double total(const cdr_norm_total_attr *t, const double *const part[CDR_N_NORMS])
+{
     double s = 0;
-    for (int i = 0; a && i < t->n_a; i++)
-        for (int p = 0; p < CDR_NORM_PARTS; p++) s += a[((int64_t)(p / per) * t->n_a + i) * per + p % per];
-    for (int i = 0; b && i < t->n_b * CDR_NORM_PARTS; i++) s += b[i];
+    for (int k = 0; k < CDR_N_NORMS; k++)
+        for (int i = 0; part[k] && i < t->n[k]; i++)
+            for (int p = 0; p < CDR_NORM_PARTS; p++) {
+                const int per = k == CDR_NORM_WHOLE ? CDR_NORM_PARTS : CDR_NORM_PARTS / t->n_shard;
+                const int64_t row = k == CDR_NORM_WHOLE ? 0 : row_of(t, k, p);
+                s += part[k][(row * t->n[k] + i) * per + p % per];
+            }
     return s;
 }
 
@@ -122,10 +135,13 @@ static cdr_status total_run(const cdr_args *a)
 {
     double clip;
     bool ok;
-    double sum = total(a->attr, a->ptr[0], a->ptr[1]);
-    total_out(a->attr, sum, *(const double *)a->ptr[2], *(const int32_t *)a->ptr[3] != 0, a->ptr[4], &clip, &ok);
-    *(float *)a->ptr[5] = (float)clip;
-    *(int32_t *)a->ptr[6] = ok;
+    const double *part[CDR_N_NORMS];
+    for (int k = 0; k < CDR_N_NORMS; k++) part[k] = a->ptr[k];
+    void *const *x = a->ptr + CDR_N_NORMS;
+    double sum = total(a->attr, part);
+    total_out(a->attr, sum, *(const double *)x[0], *(const int32_t *)x[1] != 0, x[2], &clip, &ok);
+    *(float *)x[3] = (float)clip;
+    *(int32_t *)x[4] = ok;
     return CDR_OK;
 }
 
@@ -133,8 +149,10 @@ static void total_ref(const cdr_ref_args *a)
 {
     bool ok;
     const cdr_norm_total_attr *t = a->attr;
-    double sum = total(t, cdr_absent(&a->type[0]) ? NULL : a->in[0], cdr_absent(&a->type[1]) ? NULL : a->in[1]);
-    total_out(t, sum, a->in[2][0], a->in[3][0] != 0.0, a->out[0], a->out[1], &ok);
+    const double *part[CDR_N_NORMS];
+    for (int k = 0; k < CDR_N_NORMS; k++) part[k] = cdr_absent(&a->type[k]) ? NULL : a->in[k];
+    double sum = total(t, part);
+    total_out(t, sum, a->in[CDR_N_NORMS][0], a->in[CDR_N_NORMS + 1][0] != 0.0, a->out[0], a->out[1], &ok);
     a->out[2][0] = ok;
 }
 
@@ -161,12 +179,12 @@ void cdr_norm_parts(cdr_graph *g, int n, const cdr_val *grads, const int64_t *ro
     cdr_graph_call(g, &cdr_op_norm_parts, &a, n, grads, 1, &parts);
 }
 
-void cdr_norm_total(cdr_graph *g, cdr_val a, int n_a, cdr_val b, int n_b, cdr_val loss_1, int n_shard, double max_norm,
-                    cdr_val *metrics_4, cdr_val *clip_1, cdr_val ok_1)
+void cdr_norm_total(cdr_graph *g, const cdr_norm_tables *t, cdr_val loss_1, double max_norm, cdr_val *metrics_4, cdr_val *clip_1, cdr_val ok_1)
 {
-    cdr_norm_total_attr t = { .n_shard = n_shard, .n_a = n_a, .n_b = n_b, .max_norm = max_norm };
-    cdr_val in[] = { a, b, loss_1, ok_1 }, out[] = { *metrics_4, *clip_1, ok_1 };
-    cdr_graph_call(g, &cdr_op_norm_total, &t, 4, in, 3, out);
+    cdr_norm_total_attr a = { .n_shard = t->n_shard, .expert = t->expert, .max_norm = max_norm };
+    for (int k = 0; k < CDR_N_NORMS; k++) a.n[k] = t->n[k];
+    cdr_val in[] = { t->part[0], t->part[1], t->part[2], loss_1, ok_1 }, out[] = { *metrics_4, *clip_1, ok_1 };
+    cdr_graph_call(g, &cdr_op_norm_total, &a, CDR_COUNT(in), in, 3, out);
     *metrics_4 = out[0];
     *clip_1 = out[1];
 }
