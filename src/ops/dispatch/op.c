@@ -4,6 +4,7 @@
  * perm_r = -1 for r >= offs_E, pos_q = -1 where idx_q = -1. Counts are data, shapes are capacities: R = T A rows always fit.
  * No gradient: the routes are kept for the backward, never made again. */
 #include "ops/dispatch/dispatch.h"
+#include "ops/gather/gather.h"
 
 void cdr_dispatch(cdr_graph *g, cdr_val idx_TA, int experts, cdr_val *perm_R, cdr_val *offs_E1, cdr_val *pos_TA)
 {
@@ -33,11 +34,31 @@ static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_o
     return CDR_OK;
 }
 
+/* Over the ranks of an expert group each sorts its own pairs, by all E experts; what the others need are its counts: offs becomes
+ * [ranks, E + 1], every rank's (ops/experts/ep_op.c). */
+static cdr_status shard(cdr_graph *g, const cdr_call *c, const cdr_mesh *m, const cdr_shard_opts *o, cdr_val *out, cdr_err *e)
+{
+    (void)o, (void)e;
+    out[0] = CDR_NONE;
+    if (cdr_mesh_expert(m) == 1) return CDR_OK;
+    const cdr_dispatch_attr attr = *(const cdr_dispatch_attr *)cdr_graph_attr(g, c);      /* the graph's array may move */
+    const int64_t S = cdr_mesh_expert(m);
+    cdr_val perm, offs, pos, all = CDR_NEW;
+    cdr_dispatch(g, cdr_graph_in(g, c, 0), attr.experts, &perm, &offs, &pos);
+    if (g->failed) return CDR_EINVAL;
+    const cdr_val row = cdr_graph_view(g, offs, 0, cdr_type_2d(CDR_I32, 1, (int64_t)attr.experts + 1), "offs");
+    CDR_TRY(cdr_gather(g, CDR_COMM_EXPERT, (int)S, 1, &row, &S, &all));
+    out[0] = perm;
+    out[1] = all;
+    out[2] = pos;
+    return CDR_OK;
+}
+
 static const cdr_kernel kernels[] = {
     { .name = "base", .bits = "exact", .device = CDR_DEV_CPU, .work_bytes = cdr__dispatch_work, .run = cdr__dispatch_base },
     { .name = NULL }
 };
 
 const cdr_op cdr_op_dispatch = {
-    .name = "dispatch", .flags = CDR_OP_KEEP, .attr_bytes = sizeof(cdr_dispatch_attr), .infer = infer, .ref = cdr__dispatch_ref, .kernels = kernels
+    .name = "dispatch", .flags = CDR_OP_KEEP, .attr_bytes = sizeof(cdr_dispatch_attr), .infer = infer, .shard = shard, .ref = cdr__dispatch_ref, .kernels = kernels
 };

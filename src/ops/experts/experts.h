@@ -37,6 +37,26 @@ typedef struct { cdr_val a, b; } cdr_experts_adapter;        /* CDR_NONE both: n
 cdr_val cdr_experts(cdr_graph *g, cdr_val x, cdr_val p, cdr_val perm, cdr_val offs, cdr_val pos, cdr_val w1, cdr_val w3, cdr_val w2,
                     cdr_val table, const cdr_experts_adapter adapters[3], const cdr_experts_attr *a, bool keep_gate_up);
 
+/* Experts over the ranks of an expert group (size of them, a power of two): rank j holds the stacks of experts
+ * [j E / size, (j + 1) E / size). The shard hook of experts puts it in place of experts, and its gradient is experts_ep_bwd. Both are
+ * collectives: rows travel to the rank that has their expert and back, in as many rounds as the fullest rank needs. */
+typedef struct {
+    cdr_coll coll;
+    cdr_experts_attr experts;    /* capacity is not read: cap is */
+    int32_t size, n_experts;     /* ranks of the group; E, all of them */
+    int32_t balanced, zero;      /* balanced: redundant experts, see ep_balance.c; zero fills the struct */
+    int64_t cap;                 /* rows that a rank works on in a round: at least T, so that every (expert, source) fits */
+} cdr_experts_ep_attr;
+_Static_assert(sizeof(cdr_experts_ep_attr) == sizeof(cdr_coll) + 64, "attributes are compared by bytes: no padding");
+
+/* in: those of experts, with offs [size, E + 1] of all ranks, and local stacks, [E / size, ..]
+ * out: u_TL; recv [cap, L], back [T A, L] (dtype of x): rows on their way. back may be absent where one round always suffices. */
+extern const cdr_op cdr_op_experts_ep;
+/* in: du_TL, then the forward's
+ * out: those of experts_bwd, with gradients of the local stacks, summed over the group's tokens; recv [cap, L], recv_dp F32 [cap],
+ *      back [T A, L]. Gradients may be absent, recv and back with dx, recv_dp with dp. */
+extern const cdr_op cdr_op_experts_ep_bwd;
+
 /* ---- inside of the folder ------------------------------------------------------------------------------------------ */
 enum { CDR__EX_X, CDR__EX_P, CDR__EX_PERM, CDR__EX_OFFS, CDR__EX_POS, CDR__EX_W1, CDR__EX_W3, CDR__EX_W2, CDR__EX_TABLE,
        CDR__EX_A1, CDR__EX_B1, CDR__EX_A3, CDR__EX_B3, CDR__EX_A2, CDR__EX_B2, CDR__EX_N };
@@ -44,6 +64,10 @@ enum { CDR__EX_X, CDR__EX_P, CDR__EX_PERM, CDR__EX_OFFS, CDR__EX_POS, CDR__EX_W1
 enum { CDR__EXB_DU, CDR__EXB_X, CDR__EXB_GU = CDR__EXB_X + CDR__EX_N, CDR__EXB_N };
 enum { CDR__EXB_DX, CDR__EXB_DP, CDR__EXB_DW1, CDR__EXB_DW3, CDR__EXB_DW2,
        CDR__EXB_DA1, CDR__EXB_DB1, CDR__EXB_DA3, CDR__EXB_DB3, CDR__EXB_DA2, CDR__EXB_DB2, CDR__EXB_N_OUT };
+/* of the exchange: du, then the forward's inputs */
+enum { CDR__EPB_N = CDR__EXB_GU };
+enum { CDR__EP_OUT_U, CDR__EP_OUT_RECV, CDR__EP_OUT_BACK, CDR__EP_N_OUT };
+enum { CDR__EPB_OUT_RECV = CDR__EXB_N_OUT, CDR__EPB_OUT_DP, CDR__EPB_OUT_BACK, CDR__EPB_N_OUT };
 
 void cdr__experts_ref(const cdr_ref_args *a);
 void cdr__experts_bwd_ref(const cdr_ref_args *a);
@@ -59,6 +83,13 @@ cdr_status cdr__experts_fwd_avx512(const cdr_args *a);
 cdr_status cdr__experts_bwd_base(const cdr_args *a);
 cdr_status cdr__experts_bwd_avx2(const cdr_args *a);
 cdr_status cdr__experts_bwd_avx512(const cdr_args *a);
+extern const cdr_kernel cdr__experts_ep_kernels[], cdr__experts_ep_bwd_kernels[];
+cdr_status cdr__experts_ep_infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e);
+cdr_status cdr__experts_ep_infer_bwd(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e);
+cdr_status cdr__experts_ep_grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e);
+cdr_status cdr__experts_shard(cdr_graph *g, const cdr_call *c, const cdr_mesh *m, const cdr_shard_opts *o, cdr_val *out, cdr_err *e);
+cdr_cost cdr__experts_ep_cost(const void *attr, int n_in, int n_out, const cdr_type *t);
+cdr_cost cdr__experts_ep_cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *t);
 
 #ifdef __cplusplus
 }

@@ -12,7 +12,8 @@
  * A token without rows gives zeros and takes no part; an expert without rows has dW = dA = dB = 0.
  * Sources: (1), (2) spec/model.md, 3.5 (K3's technical report, Eq. 11-13); (3)-(5) spec/operators.md, 4.3; (6) derived here; finite differences.
  * Precision: F32; a product's element is one chain over the summed index, (4) one chain over dg, then dc;
- * (5), (6) one chain over the expert's rows in ascending order. W with an adapter is formed in F32 while it is packed (weights.c), never as a whole. g and c are rounded where they are made, so that keeping them, in gu, or making them
+ * (5), (6) one chain over the expert's rows in ascending order. W with an adapter is formed in F32 while it is packed (weights.c),
+ * never as a whole. g and c are rounded where they are made, so that keeping them, in gu, or making them
  * again gives the same bits. Rows of (4)
  * are rounded as those of (2) are: half the bytes, here and between ranks. Nothing depends on capacity or threads.
  * Weights are addressed by an offset table where there is one, never by stride alone. All offsets are 64 bits. */
@@ -217,10 +218,22 @@ static const cdr_kernel kernels_bwd[] = {
 
 const cdr_op cdr_op_experts = {
     .name = "experts", .attr_bytes = sizeof(cdr_experts_attr), .optional = 2u,
-    .infer = infer, .grad = grad, .saves = saves, .cost = cost, .ref = cdr__experts_ref, .kernels = kernels
+    .infer = infer, .grad = grad, .shard = cdr__experts_shard, .saves = saves, .cost = cost, .ref = cdr__experts_ref, .kernels = kernels
 };
 
 const cdr_op cdr_op_experts_bwd = {
     .name = "experts_bwd", .flags = CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_experts_attr), .optional = (1u << CDR__EXB_N_OUT) - 1, .add_ok = 1u,
     .infer = infer_bwd, .cost = cost_bwd, .ref = cdr__experts_bwd_ref, .kernels = kernels_bwd
+};
+
+/* ep_op.c */
+const cdr_op cdr_op_experts_ep = {
+    .name = "experts_ep", .flags = CDR_OP_COLLECTIVE, .attr_bytes = sizeof(cdr_experts_ep_attr), .optional = 1u << CDR__EP_OUT_BACK,
+    .infer = cdr__experts_ep_infer, .grad = cdr__experts_ep_grad, .cost = cdr__experts_ep_cost, .kernels = cdr__experts_ep_kernels
+};
+
+const cdr_op cdr_op_experts_ep_bwd = {
+    .name = "experts_ep_bwd", .flags = CDR_OP_COLLECTIVE | CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_experts_ep_attr),
+    .optional = (1u << CDR__EPB_N_OUT) - 1, .add_ok = 1u,
+    .infer = cdr__experts_ep_infer_bwd, .cost = cdr__experts_ep_cost_bwd, .kernels = cdr__experts_ep_bwd_kernels
 };

@@ -1,0 +1,56 @@
+/* ep.h: the exchange of routed rows between the ranks of an expert group, inside of the folder: who works on which rows, where they
+ * lie, and how results come home. The operators' attributes are in experts.h, their equations in ep_op.c.
+ *
+ *   cdr__ep_plan(&ep, &x);                                // from all ranks' offs: the same picture on every rank, without a message
+ *   cdr__ep_begin(&ep, &x, ...); (work on own rows) cdr__ep_end(&ep);
+ *   for each round: routes; work; cdr__ep_barrier(&ep); pull; cdr__ep_barrier(&ep);
+ */
+#ifndef CDR_OPS_EXPERTS_EP_H
+#define CDR_OPS_EXPERTS_EP_H
+
+#include "comm/comm.h"
+#include "ops/experts/kernel.h"
+
+/* Operands that a rank exposes */
+enum { CDR__EP_X, CDR__EP_P, CDR__EP_PERM, CDR__EP_RECV, CDR__EP_DU, CDR__EP_RECV_DP, CDR__EP_N };
+
+/* Rows first .. first + n - 1 of this rank's dispatch: they are worked on by `rank`, in that round, and lie there from row `at` of
+ * its recv on. */
+typedef struct { int32_t rank, round, first, n; int64_t at; } cdr__ep_piece;
+
+typedef struct {
+    const cdr_experts_ep_attr *at;
+    cdr_comm *comm;                      /* NULL: one rank */
+    int me, n_rounds;                    /* rounds of the rank that has most */
+    int64_t *groups;                     /* first row of (own expert, source), [E_local S + 1] */
+    int32_t *first;                      /* and of the source's dispatch, [E_local S] */
+    origin *from;                        /* [S] */
+    const char **recv, **recv_dp;        /* [S]: the peers' */
+    route *routes;                       /* [cap] */
+    cdr__ep_piece *home; int64_t n_home; /* own rows, in the order of experts */
+    tile *list;
+} cdr__ep;
+
+/* Scratch; base NULL: only measures. attr, t: of either operator, t the forward's operands */
+experts cdr__ep_open(const cdr__experts_isa *isa, const cdr_experts_ep_attr *at, const cdr_type *t, void *const *ptr, int n_threads);
+size_t cdr__ep_lay(const experts *x, void *base, cdr__ep *ep);
+int64_t cdr__ep_max_tiles(const experts *x);
+void cdr__ep_plan(cdr__ep *ep, experts *x, const cdr_args *a);
+/* own: by CDR__EP_X ..; NULL where the operator has none */
+cdr_status cdr__ep_begin(cdr__ep *ep, experts *x, const void *const own[CDR__EP_N], const cdr_type *t, int n);
+cdr_status cdr__ep_end(cdr__ep *ep);
+cdr_status cdr__ep_barrier(cdr__ep *ep);
+/* End of this rank's round that begins at row r0: as many whole groups as fit */
+int64_t cdr__ep_round_end(const experts *x, int64_t r0);
+/* Where the round's rows come from, own ones or others. Called by every thread of a team. */
+void cdr__ep_routes(const cdr__ep *ep, const experts *x, int64_t r0, int64_t r1, bool own, bool others);
+/* The round's rows of `row_bytes` into back, at their place in this rank's dispatch. Called by every thread of a team. */
+void cdr__ep_pull(const cdr__ep *ep, int round, size_t row_bytes, char *back);
+/* Where each row of this rank's dispatch lies, with one round */
+void cdr__ep_addresses(const cdr__ep *ep, size_t row_bytes, const void **address);
+
+cdr_status cdr__ep_fwd(const cdr_args *a, const cdr__experts_isa *isa);
+cdr_status cdr__ep_bwd(const cdr_args *a, const cdr__experts_isa *isa);
+size_t cdr__ep_fwd_bytes(const cdr__experts_isa *isa, const void *attr, const cdr_type *t, int n_threads);
+size_t cdr__ep_bwd_bytes(const cdr__experts_isa *isa, const void *attr, const cdr_type *t, int n_threads);
+#endif

@@ -1,0 +1,185 @@
+/* experts_ep: equations (1) to (6) of op.c where the E experts lie on S ranks of an expert group, rank j having the experts
+ * [j E / S, (j + 1) E / S), and each rank has T tokens and their routes over all E.
+ *   rows(j) = { (e, s, t) : e on rank j, token t of rank s is routed to e }, in ascending order                        (7)
+ *   rank j forms y_r of (2), or the dx row and dp of (4) and (3), for its rows; source s sums its tokens' rows as ever  (8)
+ *   dW_e = tree over s of (one chain over e's rows from source s, ascending t),   dA_e, dB_e likewise                  (9)
+ * The tree is binary over s, as comm.h has it; a source without rows takes part with +0. So (9) has the bits that S micro-batches of one
+ * rank have, merged by grad_push, and (8) those of one rank: a row's chains know nothing of its neighbours (spec/spine.md, 5).
+ *
+ * Rows travel by being read where they lie (cdr_comm_peer): x, and du, by the rank that works on them, y and dx rows by their source. They
+ * are rounded to the activations' dtype; dp stays F32. cap bounds a round, in rows of a receiver; rounds are counted from all ranks'
+ * offs, alike on all. Backward keeps what the forward was given and gathers again.
+ * Bytes on the wire, each way, of rows at balance, T A (S - 1) / S: forward x, the pair and its weight, then y; backward x, du, the pair
+ * and its weight, then dx and dp. What data really sends is more or less by as much as it is uneven. */
+#include "ops/experts/ep.h"
+#include <math.h>
+
+/* ---- infer ---------------------------------------------------------------------------------------------------------- */
+static cdr_status check(const char *op, const cdr_experts_ep_attr *a, const cdr_type *fwd, cdr_type as_local[CDR__EX_N], cdr_err *e)
+{
+    const cdr_type *x = &fwd[CDR__EX_X], *offs = &fwd[CDR__EX_OFFS], *w1 = &fwd[CDR__EX_W1];
+    const long long S = a->size, E = a->n_experts, cap = (long long)a->cap;
+    if (S < 1 || (S & (S - 1)) != 0 || E < 1 || E % S != 0) CDR_FAIL(e, CDR_EINVAL, "%s: %lld experts over %lld ranks; ranks must be a power of two that divides them", op, E, S);
+    if (a->balanced) CDR_FAIL(e, CDR_EINVAL, "%s: balanced placement is not in this version", op);
+    if (cdr_absent(offs) || offs->dtype != CDR_I32 || offs->n_dim != 2 || offs->layout != CDR_ROWS || offs->n[0] != S || offs->n[1] != E + 1)
+        CDR_FAIL(e, CDR_EINVAL, "%s: offs must be i32[%lld,%lld] in rows: every rank's", op, S, E + 1);
+    if (cdr_absent(w1) || w1->n_dim != 3 || w1->n[0] != E / S) CDR_FAIL(e, CDR_EINVAL, "%s: w1 must have the %lld experts of this rank", op, E / S);
+    memcpy(as_local, fwd, CDR__EX_N * sizeof *fwd);
+    as_local[CDR__EX_OFFS] = cdr_type_1d(CDR_I32, E / S + 1);
+    if (cdr_absent(x) || x->n_dim != 2 || cap < x->n[0])
+        CDR_FAIL(e, CDR_EINVAL, "%s: room for %lld rows; an expert's rows from one rank may be as many as x has tokens", op, cap);
+    return CDR_OK;
+}
+
+/* Rows that may have to be worked on by one rank */
+static int64_t worst_rows(const cdr_experts_ep_attr *a, int64_t T)
+{
+    return a->size * T * CDR_MIN(a->experts.top_k, a->n_experts / a->size);
+}
+
+static cdr_type back_type(const cdr_experts_ep_attr *a, const cdr_type *x) { return cdr_type_2d(x->dtype, x->n[0] * a->experts.top_k, x->n[1]); }
+
+cdr_status cdr__experts_ep_infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
+{
+    const cdr_experts_ep_attr *a = attr;
+    const cdr_type *x = &in[CDR__EX_X];
+    cdr_type local[CDR__EX_N], of_experts[2];
+    int n = 0;
+    if (n_in != CDR__EX_N) CDR_FAIL(e, CDR_EINVAL, "experts_ep: takes the %d operands of experts, got %d", (int)CDR__EX_N, n_in);
+    CDR_TRY(check("experts_ep", a, in, local, e));
+    CDR_TRY(cdr_op_experts.infer(&a->experts, n_in, local, &n, of_experts, e));
+    *n_out = CDR__EP_N_OUT;
+    out[CDR__EP_OUT_U] = of_experts[0];
+    out[CDR__EP_OUT_RECV] = cdr_type_2d(x->dtype, a->cap, x->n[1]);
+    out[CDR__EP_OUT_BACK] = back_type(a, x);
+    return CDR_OK;
+}
+
+cdr_status cdr__experts_ep_infer_bwd(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
+{
+    const cdr_experts_ep_attr *a = attr;
+    const cdr_type *x = &in[CDR__EXB_X + CDR__EX_X];
+    cdr_type local[CDR__EXB_N];
+    if (n_in != CDR__EPB_N) CDR_FAIL(e, CDR_EINVAL, "experts_ep_bwd: takes du and the %d operands of experts, got %d", (int)CDR__EX_N, n_in);
+    local[CDR__EXB_DU] = in[CDR__EXB_DU];
+    local[CDR__EXB_GU] = (cdr_type){ .dtype = CDR_N_DTYPES };
+    CDR_TRY(check("experts_ep_bwd", a, in + CDR__EXB_X, local + CDR__EXB_X, e));
+    CDR_TRY(cdr_op_experts_bwd.infer(&a->experts, CDR__EXB_N, local, n_out, out, e));
+    *n_out = CDR__EPB_N_OUT;
+    out[CDR__EPB_OUT_RECV] = cdr_type_2d(x->dtype, a->cap, x->n[1]);
+    out[CDR__EPB_OUT_DP] = cdr_type_1d(CDR_F32, a->cap);
+    out[CDR__EPB_OUT_BACK] = back_type(a, x);
+    return CDR_OK;
+}
+
+/* ---- graph ---------------------------------------------------------------------------------------------------------- */
+/* Bytes to and from a rank at balance; in, back: bytes of a row each way */
+static int64_t wire(const cdr_experts_ep_attr *a, int64_t T, int64_t in, int64_t back)
+{
+    return cdr_ceil_div(T * a->experts.top_k * (a->size - 1), a->size) * (in + back);
+}
+
+static void of_class_comm(cdr_graph *g, cdr_val v) { if (v >= 0) cdr_graph_at(g, v)->cls = CDR_C_COMM; }
+
+cdr_status cdr__experts_ep_grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e)
+{
+    static const int of[CDR__EXB_N_OUT] = { CDR__EX_X, CDR__EX_P, CDR__EX_W1, CDR__EX_W3, CDR__EX_W2,
+        CDR__EX_A1, CDR__EX_B1, CDR__EX_A3, CDR__EX_B3, CDR__EX_A2, CDR__EX_B2 };
+    (void)e;
+    if (dout[0] == CDR_NONE) return CDR_OK;
+    cdr_experts_ep_attr a;
+    memcpy(&a, cdr_graph_attr(g, c), sizeof a);             /* the graph's array may move */
+    const cdr_val back = cdr_graph_out(g, c, CDR__EP_OUT_BACK);
+    cdr_val in[CDR__EPB_N] = { dout[0] }, out[CDR__EPB_N_OUT];
+    for (int i = 0; i < CDR__EX_N; i++) in[CDR__EXB_X + i] = cdr_graph_in(g, c, i);
+    for (int i = 0; i < CDR__EXB_N_OUT; i++) out[i] = want[of[i]] ? CDR_NEW : CDR_NONE;
+    out[CDR__EPB_OUT_RECV] = out[CDR__EXB_DX];
+    out[CDR__EPB_OUT_DP] = out[CDR__EXB_DP];
+    out[CDR__EPB_OUT_BACK] = back == CDR_NONE ? CDR_NONE : out[CDR__EXB_DX];
+    const cdr_type *x = cdr_graph_type(g, in[CDR__EXB_X]);
+    const int64_t row = cdr_dtype_bytes(x->dtype, x->n[1]), du = cdr_dtype_bytes(cdr_graph_type(g, dout[0])->dtype, x->n[1]);
+    a.coll.wire_bytes = wire(&a, x->n[0], row + du + 8, (want[CDR__EX_X] ? row : 0) + (want[CDR__EX_P] ? 4 : 0));
+    if (cdr_graph_call(g, &cdr_op_experts_ep_bwd, &a, CDR__EPB_N, in, CDR__EPB_N_OUT, out) < 0) return CDR_EINVAL;
+    for (int i = 0; i < CDR__EXB_N_OUT; i++) if (out[i] != CDR_NONE) din[of[i]] = out[i];
+    for (int i = CDR__EPB_OUT_RECV; i < CDR__EPB_N_OUT; i++) of_class_comm(g, out[i]);
+    return CDR_OK;
+}
+
+/* In place of experts, whose stacks are local ones and whose offs are all ranks' (dispatch's hook). gate and up are not kept. */
+cdr_status cdr__experts_shard(cdr_graph *g, const cdr_call *c, const cdr_mesh *m, const cdr_shard_opts *o, cdr_val *out, cdr_err *e)
+{
+    cdr_val in[CDR__EX_N], made[CDR__EP_N_OUT] = { CDR_NEW, CDR_NEW, CDR_NEW };
+    out[0] = CDR_NONE;
+    if (cdr_mesh_expert(m) == 1) return CDR_OK;
+    for (int i = 0; i < CDR__EX_N; i++) in[i] = cdr_graph_in(g, c, i);
+    const cdr_type *x = cdr_graph_type(g, in[CDR__EX_X]), *offs = cdr_graph_type(g, in[CDR__EX_OFFS]);
+    cdr_experts_ep_attr a = { .coll = { .kind = CDR_COLL_EXPERTS, .order = CDR_ORDER_TREE, .comm = CDR_COMM_EXPERT, .counts = CDR_NONE },
+                              .size = cdr_mesh_expert(m) };
+    memcpy(&a.experts, cdr_graph_attr(g, c), sizeof a.experts);
+    a.experts.capacity = 0;
+    if (offs->n_dim != 2) CDR_FAIL(e, CDR_EINVAL, "experts: over %d ranks, offs must be all ranks'", a.size);
+    if (o->balanced) CDR_FAIL_ID(e, CDR_EUSER, "parallel.balanced", "parallel.expert_placement: balanced is not built yet. Use home");
+    a.n_experts = (int32_t)(offs->n[1] - 1);
+    const int64_t T = x->n[0], pairs = T * a.experts.top_k, worst = worst_rows(&a, T), row = cdr_dtype_bytes(x->dtype, x->n[1]);
+    const double room = o->dispatch_factor > 0 ? CDR_MIN((double)worst, CDR_MAX((double)T, ceil(o->dispatch_factor * (double)pairs))) : (double)worst;
+    a.cap = (int64_t)cdr_align_up((size_t)room, 16);
+    if (a.cap >= worst) made[CDR__EP_OUT_BACK] = CDR_NONE;
+    a.coll.wire_bytes = wire(&a, T, row + 8, row);
+    if (cdr_graph_call(g, &cdr_op_experts_ep, &a, CDR__EX_N, in, CDR__EP_N_OUT, made) < 0) return CDR_EINVAL;
+    of_class_comm(g, made[CDR__EP_OUT_RECV]);
+    of_class_comm(g, made[CDR__EP_OUT_BACK]);
+    out[0] = made[0];
+    out[1] = CDR_NONE;
+    return CDR_OK;
+}
+
+/* ---- cost ----------------------------------------------------------------------------------------------------------- */
+cdr_cost cdr__experts_ep_cost(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    const cdr_experts_ep_attr *a = attr;
+    cdr_cost c = cdr_op_experts.cost(&a->experts, n_in, n_out, t);
+    c.wire = (double)a->coll.wire_bytes;
+    return c;
+}
+
+/* As experts_bwd without gate and up, whose place is behind the forward's operands */
+cdr_cost cdr__experts_ep_cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    const cdr_experts_ep_attr *a = attr;
+    cdr_type all[CDR__EXB_N + CDR__EPB_N_OUT];
+    memcpy(all, t, (size_t)n_in * sizeof *t);
+    all[CDR__EXB_GU] = (cdr_type){ .dtype = CDR_N_DTYPES };
+    memcpy(all + CDR__EXB_N, t + n_in, (size_t)n_out * sizeof *t);
+    cdr_cost c = cdr_op_experts_bwd.cost(&a->experts, CDR__EXB_N, n_out, all);
+    c.wire = (double)a->coll.wire_bytes;
+    return c;
+}
+
+/* ---- kernels --------------------------------------------------------------------------------------------------------- */
+typedef const void *attr_p;
+static size_t work_base(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_fwd_bytes(&cdr__experts_base, at, t, n); }
+static size_t work_avx2(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_fwd_bytes(&cdr__experts_avx2, at, t, n); }
+static size_t work_avx512(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_fwd_bytes(&cdr__experts_avx512, at, t, n); }
+static size_t bwd_work_base(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_base, at, t, n); }
+static size_t bwd_work_avx2(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_avx2, at, t, n); }
+static size_t bwd_work_avx512(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_avx512, at, t, n); }
+static cdr_status fwd_base(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_base); }
+static cdr_status fwd_avx2(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_avx2); }
+static cdr_status fwd_avx512(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_avx512); }
+static cdr_status bwd_base(const cdr_args *a) { return cdr__ep_bwd(a, &cdr__experts_base); }
+static cdr_status bwd_avx2(const cdr_args *a) { return cdr__ep_bwd(a, &cdr__experts_avx2); }
+static cdr_status bwd_avx512(const cdr_args *a) { return cdr__ep_bwd(a, &cdr__experts_avx512); }
+
+/* The same bits as experts and experts_bwd have in the same class, so the classes are theirs. */
+const cdr_kernel cdr__experts_ep_kernels[] = {
+    { .name = "avx512", .bits = "experts/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, .work_bytes = work_avx512, .run = fwd_avx512 },
+    { .name = "avx2", .bits = "experts/fma", .needs = CDR_ISA_AVX2, .work_bytes = work_avx2, .run = fwd_avx2 },
+    { .name = "base", .bits = "experts/base", .work_bytes = work_base, .run = fwd_base },
+    { .name = NULL }
+};
+const cdr_kernel cdr__experts_ep_bwd_kernels[] = {
+    { .name = "avx512", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, .work_bytes = bwd_work_avx512, .run = bwd_avx512 },
+    { .name = "avx2", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX2, .work_bytes = bwd_work_avx2, .run = bwd_avx2 },
+    { .name = "base", .bits = "experts_bwd/base", .work_bytes = bwd_work_base, .run = bwd_base },
+    { .name = NULL }
+};
