@@ -1,4 +1,4 @@
-/* experts, reference: equations (1) to (5) of op.c in double, row by row. Nothing is rounded. */
+/* experts, reference: equations (1) to (6) of op.c in double, row by row. Nothing is rounded. */
 #include "ops/experts/experts.h"
 #include <math.h>
 
@@ -7,6 +7,8 @@ typedef struct {
     int64_t T, L, I, E, A;
     const double *x, *p, *perm, *offs, *w1, *w3, *w2, *table;
     int64_t elem[3];             /* bytes of an element of w1, w3, w2: the table counts bytes */
+    const double *a[3], *b[3];   /* adapters of w1, w3, w2 */
+    int64_t rank[3];
 } sizes;
 
 static sizes sizes_of(const void *attr, const cdr_type *t, const double *const *in)
@@ -15,16 +17,28 @@ static sizes sizes_of(const void *attr, const cdr_type *t, const double *const *
                 .x = in[CDR__EX_X], .p = in[CDR__EX_P], .perm = in[CDR__EX_PERM], .offs = in[CDR__EX_OFFS],
                 .w1 = in[CDR__EX_W1], .w3 = in[CDR__EX_W3], .w2 = in[CDR__EX_W2], .table = in[CDR__EX_TABLE] };
     z.A = z.at->top_k;
-    for (int i = 0; i < 3; i++) z.elem[i] = cdr_dtype_bytes(t[CDR__EX_W1 + i].dtype, 1);
+    for (int i = 0; i < 3; i++) {
+        z.elem[i] = cdr_dtype_bytes(t[CDR__EX_W1 + i].dtype, 1);
+        z.a[i] = in[CDR__EX_A1 + 2 * i];
+        z.b[i] = in[CDR__EX_B1 + 2 * i];
+        z.rank[i] = z.a[i] ? t[CDR__EX_A1 + 2 * i].n[1] : 0;
+    }
     return z;
 }
 
-/* Element (i, j) of matrix m (0: w1, 1: w3, 2: w2) of expert e */
+static int64_t rows_of(const sizes *z, int m) { return m == 2 ? z->L : z->I; }
+static int64_t cols_of(const sizes *z, int m) { return m == 2 ? z->I : z->L; }
+static double a_at(const sizes *z, int m, int64_t e, int64_t k, int64_t j) { return z->a[m][(e * z->rank[m] + k) * cols_of(z, m) + j]; }
+static double b_at(const sizes *z, int m, int64_t e, int64_t i, int64_t k) { return z->b[m][(e * rows_of(z, m) + i) * z->rank[m] + k]; }
+
+/* Element (i, j) of matrix m (0: w1, 1: w3, 2: w2) of expert e, with its adapter */
 static double weight(const sizes *z, int m, int64_t e, int64_t i, int64_t j)
 {
     const double *w = m == 0 ? z->w1 : m == 1 ? z->w3 : z->w2;
     const int64_t first = z->table ? (int64_t)z->table[e * 3 + m] / z->elem[m] : e * z->I * z->L;
-    return w[first + i * (m == 2 ? z->I : z->L) + j];
+    double sum = w[first + i * cols_of(z, m) + j];
+    for (int64_t k = 0; k < z->rank[m]; k++) sum += (double)z->at->scale[m] * b_at(z, m, e, i, k) * a_at(z, m, e, k, j);
+    return sum;
 }
 
 static double act(const sizes *z, double g, double c)
@@ -76,6 +90,30 @@ void cdr__experts_ref(const cdr_ref_args *a)
         }
 }
 
+/* What element `row` of the inner width gives to (6) of w1 or w3: dout is dg_i or dc_i, `in` is x_t. */
+static void add_adapter_in(const cdr_ref_args *a, const sizes *z, int m, int64_t e, int64_t row, double dout, const double *in)
+{
+    double *da = a->out[CDR__EXB_DA1 + 2 * m], *db = a->out[CDR__EXB_DB1 + 2 * m];
+    const double s = (double)z->at->scale[m];
+    for (int64_t k = 0; k < z->rank[m]; k++)
+        for (int64_t l = 0; l < z->L; l++) {
+            if (da) da[(e * z->rank[m] + k) * z->L + l] += s * b_at(z, m, e, row, k) * dout * in[l];
+            if (db) db[(e * z->I + row) * z->rank[m] + k] += s * dout * a_at(z, m, e, k, l) * in[l];
+        }
+}
+
+/* The same of w2: du and p give dout, h is element i of what W2 reads. */
+static void add_adapter_out(const cdr_ref_args *a, const sizes *z, int64_t e, int64_t i, double p, const double *du, double h)
+{
+    double *da = a->out[CDR__EXB_DA2], *db = a->out[CDR__EXB_DB2];
+    const double s = (double)z->at->scale[2];
+    for (int64_t k = 0; k < z->rank[2]; k++)
+        for (int64_t l = 0; l < z->L; l++) {
+            if (da) da[(e * z->rank[2] + k) * z->I + i] += s * b_at(z, 2, e, l, k) * p * du[l] * h;
+            if (db) db[(e * z->L + l) * z->rank[2] + k] += s * p * du[l] * a_at(z, 2, e, k, i) * h;
+        }
+}
+
 /* Adds what one inner element i of row r, of expert e, gives to each gradient. */
 static void add_gradients(const cdr_ref_args *a, const sizes *z, int64_t e, int64_t r, int64_t i)
 {
@@ -98,6 +136,9 @@ static void add_gradients(const cdr_ref_args *a, const sizes *z, int64_t e, int6
         if (dw3) dw3[(e * I + i) * L + l] += dc * z->x[t * L + l];
         if (dw2) dw2[(e * L + l) * I + i] += z->p[q] * du[t * L + l] * h;
     }
+    add_adapter_in(a, z, 0, e, i, dg, z->x + t * L);
+    add_adapter_in(a, z, 1, e, i, dc, z->x + t * L);
+    add_adapter_out(a, z, e, i, z->p[q], du + t * L, h);
 }
 
 void cdr__experts_bwd_ref(const cdr_ref_args *a)
@@ -105,7 +146,11 @@ void cdr__experts_bwd_ref(const cdr_ref_args *a)
     const sizes z = sizes_of(a->attr, a->type + CDR__EXB_X, a->in + CDR__EXB_X);
     zero(a->out[CDR__EXB_DX], z.T * z.L);
     zero(a->out[CDR__EXB_DP], z.T * z.A);
-    for (int i = CDR__EXB_DW1; i <= CDR__EXB_DW2; i++) zero(a->out[i], z.E * z.I * z.L);
+    for (int m = 0; m < 3; m++) {
+        zero(a->out[CDR__EXB_DW1 + m], z.E * z.I * z.L);
+        zero(a->out[CDR__EXB_DA1 + 2 * m], z.E * z.rank[m] * cols_of(&z, m));
+        zero(a->out[CDR__EXB_DB1 + 2 * m], z.E * z.rank[m] * rows_of(&z, m));
+    }
     for (int64_t e = 0; e < z.E; e++)
         for (int64_t r = (int64_t)z.offs[e]; r < (int64_t)z.offs[e + 1]; r++)
             for (int64_t i = 0; i < z.I; i++) add_gradients(a, &z, e, r, i);

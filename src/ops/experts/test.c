@@ -51,6 +51,9 @@ static void spread_bwd(double *const *in, const cdr_type *t, cdr_rng_key key) { 
 static void one_bwd(double *const *in, const cdr_type *t, cdr_rng_key key) { routes(in + CDR__EXB_X, t + CDR__EXB_X, key, ONE); }
 static void distinct_bwd(double *const *in, const cdr_type *t, cdr_rng_key key) { routes(in + CDR__EXB_X, t + CDR__EXB_X, key, DISTINCT); }
 
+static const cdr_experts_attr scaled1 = { .top_k = 1, .scale = { 2, 2, 2 } }, scaled2 = { .top_k = 2, .scale = { 0.5f, 1.5f, -0.7f } },
+    scaled4_7 = { .top_k = 4, .capacity = 7, .scale = { 1, 0.25f, 2 } },
+    scaled2_situ = { .top_k = 2, .situ = 1, .beta = 4, .linear_beta = 25, .scale = { 2, 0.1f, 0.3f } };
 static const cdr_experts_attr k1 = { .top_k = 1 }, k2 = { .top_k = 2 }, k4 = { .top_k = 4 }, k4_7 = { .top_k = 4, .capacity = 7 },
     k16 = { .top_k = 16, .situ = 1, .beta = 4, .linear_beta = 25 }, situ2 = { .top_k = 2, .situ = 1, .beta = 1, .linear_beta = 2 },
     situ4_50 = { .top_k = 4, .situ = 1, .beta = 4, .linear_beta = 25, .capacity = 50 };
@@ -59,8 +62,9 @@ static const cdr_experts_attr k1 = { .top_k = 1 }, k2 = { .top_k = 2 }, k4 = { .
 #define V(dt, a) { .dtype = dt, .n_dim = 1, .n = { a } }
 #define C(dt, a, b, c) { .dtype = dt, .n_dim = 3, .n = { a, b, c } }
 #define ADAPTERS(da, E, L, I, k1, k3, k2) C(da, E, k1, L), C(da, E, I, k1), C(da, E, k3, L), C(da, E, I, k3), C(da, E, k2, I), C(da, E, L, k2)
-#define OPERANDS(dx, dw, T, A, E, L, I) M(dx, T, L), M(CDR_F32, T, A), V(CDR_I32, (T) * (A)), V(CDR_I32, (E) + 1), M(CDR_I32, T, A), \
-    C(dw, E, I, L), C(dw, E, I, L), C(dw, E, L, I), M(CDR_I64, E, 3), ADAPTERS(CDR_F32, E, L, I, 1, 1, 1)
+#define ADAPTED(dx, dw, da, T, A, E, L, I, k1, k3, k2) M(dx, T, L), M(CDR_F32, T, A), V(CDR_I32, (T) * (A)), V(CDR_I32, (E) + 1), M(CDR_I32, T, A), \
+    C(dw, E, I, L), C(dw, E, I, L), C(dw, E, L, I), M(CDR_I64, E, 3), ADAPTERS(da, E, L, I, k1, k3, k2)
+#define OPERANDS(dx, dw, T, A, E, L, I) ADAPTED(dx, dw, CDR_F32, T, A, E, L, I, 1, 1, 1)
 #define FILLS { 'n', 1, 0 }, { 'u', 0.1, 1 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'f', 0, 0 }, \
     { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, { 'n', 0.3, 0 }
 enum { NO_TABLE = 1 << CDR__EX_TABLE, NO_TABLE_BWD = 1 << (CDR__EXB_X + CDR__EX_TABLE), NO_GU_BWD = 1 << CDR__EXB_GU, NO_GU = 2,
@@ -71,6 +75,15 @@ enum { NO_TABLE = 1 << CDR__EX_TABLE, NO_TABLE_BWD = 1 << (CDR__EXB_X + CDR__EX_
 #define BWD(nm, at, du, dx, dw, T, A, E, L, I, mk, ab, sk, tl) { .name = nm, .op = &cdr_op_experts_bwd, .attr = &at, .n_in = CDR__EXB_N, \
     .in = { M(du, T, L), OPERANDS(dx, dw, T, A, E, L, I), M(dx, (T) * (A), 2 * (I)) }, .fill = { { 'n', 1, 0 }, FILLS, { 'n', 1, 0 } }, \
     .absent = (ab) | NO_ADAPTERS_BWD, .skip_out = (sk) | NO_ADAPTERS_OUT, .tol = tl, .make = mk }
+/* with adapters of ranks k1, k3, k2 and dtype da */
+#define FWD_A(nm, at, dx, dw, da, T, A, E, L, I, k1, k3, k2, mk, ab, sk, gr, tl) { .name = nm, .op = &cdr_op_experts, .attr = &at, .n_in = CDR__EX_N, \
+    .in = { ADAPTED(dx, dw, da, T, A, E, L, I, k1, k3, k2) }, .fill = { FILLS }, .absent = ab, .skip_out = sk, .grad = gr, .tol = tl, .make = mk }
+#define BWD_A(nm, at, du, dx, dw, da, T, A, E, L, I, k1, k3, k2, mk, ab, sk, tl) { .name = nm, .op = &cdr_op_experts_bwd, .attr = &at, .n_in = CDR__EXB_N, \
+    .in = { M(du, T, L), ADAPTED(dx, dw, da, T, A, E, L, I, k1, k3, k2), M(dx, (T) * (A), 2 * (I)) }, .fill = { { 'n', 1, 0 }, FILLS, { 'n', 1, 0 } }, \
+    .absent = ab, .skip_out = sk, .tol = tl, .make = mk }
+enum { ADAPTERS_ALL = 63 << CDR__EX_A1, NO_13 = 15 << CDR__EX_A1, NO_2 = 3 << CDR__EX_A2, NO_DW = 7 << CDR__EXB_DW1,
+       NO_13_BWD = NO_13 << CDR__EXB_X, NO_2_BWD = NO_2 << CDR__EXB_X, NO_13_OUT = 15 << CDR__EXB_DA1, NO_2_OUT = 3 << CDR__EXB_DA2,
+       NO_DA = 21 << CDR__EXB_DA1, NO_DB = 42 << CDR__EXB_DA1 };
 
 const cdr_case cdr_cases_experts[] = {
     FWD("T37 k4 E11 L24 I20 f32", k4, CDR_F32, CDR_F32, 37, 4, 11, 24, 20, spread, NO_TABLE, 0, ALL, 1e-6),
@@ -97,5 +110,30 @@ const cdr_case cdr_cases_experts[] = {
     BWD("T1 k1 E1 L1 I1 f32", k1, CDR_F32, CDR_F32, CDR_F32, 1, 1, 1, 1, 1, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 0, 2e-6),
     BWD("T20 k2 E4 L100 I20 f32, dx and dp", k2, CDR_F32, CDR_F32, CDR_F32, 20, 2, 4, 100, 20, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 28, 2e-6),
     BWD("T20 k2 E4 L100 I20 f32, dw2 only", k2, CDR_F32, CDR_F32, CDR_F32, 20, 2, 4, 100, 20, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 15, 2e-6),
+    FWD_A("T37 k4 E11 L24 I20 f32, ranks 1 3 8, 7 rows at a time", scaled4_7, CDR_F32, CDR_F32, CDR_F32, 37, 4, 11, 24, 20, 1, 3, 8, spread, NO_TABLE, NO_GU,
+          ALL | ADAPTERS_ALL, 1e-6),
+    FWD_A("T29 k2 E5 L70 I33 situ, ranks 8 1 3, adapters alone train", scaled2_situ, CDR_F32, CDR_BF16, CDR_F32, 29, 2, 5, 70, 33, 8, 1, 3, spread, NO_TABLE, 0,
+          NO_W | ADAPTERS_ALL, 1e-6),
+    FWD_A("T29 k2 E5 L7 I9 table f32, rank 3 on w2", scaled2, CDR_F32, CDR_F32, CDR_F32, 29, 2, 5, 7, 9, 1, 1, 3, spread, NO_13, 0, NO_W | NO_2, 1e-6),
+    FWD_A("T6 k2 E20 L16 I16 f32, rank 8 on w1 and w3, a row each", scaled2, CDR_F32, CDR_F32, CDR_F32, 6, 2, 20, 16, 16, 8, 8, 1, distinct, NO_TABLE | NO_2, 0,
+          ALL | NO_13, 1e-6),
+    FWD_A("T30 k2 E3 L160 I72 bf16, rank 8", scaled2, CDR_BF16, CDR_BF16, CDR_BF16, 30, 2, 3, 160, 72, 8, 8, 8, spread, NO_TABLE, 0, 0, 4e-3),
+    FWD_A("T40 k2 E3 L64 I64 bf16, adapters f32, rank 40", scaled2, CDR_BF16, CDR_BF16, CDR_F32, 40, 2, 3, 64, 64, 40, 40, 40, spread, NO_TABLE, 0, 0, 4e-3),
+    FWD_A("T1 k1 E1 L1 I1 f32, rank 1", scaled1, CDR_F32, CDR_F32, CDR_F32, 1, 1, 1, 1, 1, 1, 1, 1, spread, NO_TABLE, 0, ALL | ADAPTERS_ALL, 1e-6),
+    BWD_A("T37 k4 E11 L24 I20 f32, ranks 1 3 8, 7 rows at a time", scaled4_7, CDR_F32, CDR_F32, CDR_F32, CDR_F32, 37, 4, 11, 24, 20, 1, 3, 8, spread_bwd,
+          NO_TABLE_BWD | NO_GU_BWD, 0, 2e-6),
+    BWD_A("T29 k2 E5 L70 I33 situ, ranks 8 1 3, adapters alone train", scaled2_situ, CDR_F32, CDR_F32, CDR_BF16, CDR_F32, 29, 2, 5, 70, 33, 8, 1, 3, spread_bwd,
+          NO_TABLE_BWD, NO_DW, 2e-6),
+    BWD_A("T29 k2 E5 L7 I9 table f32, rank 3 on w2", scaled2, CDR_F32, CDR_F32, CDR_F32, CDR_F32, 29, 2, 5, 7, 9, 1, 1, 3, spread_bwd, NO_GU_BWD | NO_13_BWD,
+          NO_DW | NO_13_OUT, 2e-6),
+    BWD_A("T6 k2 E20 L16 I16 f32, rank 8 on w1 and w3, a row each", scaled2, CDR_F32, CDR_F32, CDR_F32, CDR_F32, 6, 2, 20, 16, 16, 8, 8, 1, distinct_bwd,
+          NO_TABLE_BWD | NO_GU_BWD | NO_2_BWD, NO_2_OUT, 2e-6),
+    BWD_A("T160 k1 E2 L136 I72 bf16, rank 8, all on one", scaled1, CDR_BF16, CDR_BF16, CDR_BF16, CDR_BF16, 160, 1, 2, 136, 72, 8, 8, 8, one_bwd,
+          NO_TABLE_BWD | NO_GU_BWD, NO_DW, 5e-3),
+    BWD_A("T40 k2 E3 L64 I64 bf16, adapters f32, rank 40, dA", scaled2, CDR_F32, CDR_BF16, CDR_BF16, CDR_F32, 40, 2, 3, 64, 64, 40, 40, 40, spread_bwd,
+          NO_TABLE_BWD | NO_GU_BWD, NO_DW | NO_DB, 5e-3),
+    BWD_A("T20 k2 E4 L20 I10 f32, rank 3, dB", scaled2, CDR_F32, CDR_F32, CDR_F32, CDR_F32, 20, 2, 4, 20, 10, 3, 3, 3, spread_bwd, NO_TABLE_BWD | NO_GU_BWD,
+          NO_DW | NO_DA, 2e-6),
+    BWD_A("T1 k1 E1 L1 I1 f32, rank 1", scaled1, CDR_F32, CDR_F32, CDR_F32, CDR_F32, 1, 1, 1, 1, 1, 1, 1, 1, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 0, 2e-6),
     { .name = NULL }
 };
