@@ -7,13 +7,13 @@
  */
 #include "ops/cpu.h"
 #include "ops/dispatch/dispatch.h"
-#include "ops/experts/experts.h"
+#include "ops/experts/ep.h"
 #include "ops/gather/gather.h"
 #include "ops/grad_push/grad_push.h"
 #include "ranks.h"
 
 typedef enum { SPREAD, HOT, IDLE_RANK, UNEVEN, FIRST_RANK, NOBODY } routes;
-enum { NO_DW = 1, NO_DX = 2, NO_DP = 4, ADAPTERS = 8, ADD = 16, F32_GRAD = 32, SITU = 64, TWO_GROUPS = 128, ONLY_DW2 = 256, TABLE = 512 };
+enum { NO_DW = 1, NO_DX = 2, NO_DP = 4, ADAPTERS = 8, ADD = 16, F32_GRAD = 32, SITU = 64, TWO_GROUPS = 128, ONLY_DW2 = 256, TABLE = 512, BALANCED = 1024 };
 typedef struct {
     const char *name;
     int ep; int64_t T, A, E, L, I; int dtype; routes how;
@@ -43,6 +43,12 @@ static const scenario all[] = {
     { "ep 4 bf16, adapters, frozen base", 4, 70, 3, 8, 40, 36, CDR_BF16, UNEVEN, 0, 2, ADAPTERS | NO_DW | SITU },
     { "ep 2 f32, two groups", 2, 45, 2, 8, 24, 20, CDR_F32, SPREAD, 50, 1, TWO_GROUPS },
     { "ep 2 f32, a table", 2, 45, 2, 8, 24, 20, CDR_F32, SPREAD, 0, 1, TABLE },
+    { "ep 2 f32, balanced", 2, 45, 2, 8, 24, 20, CDR_F32, FIRST_RANK, 90, 2, BALANCED | NO_DW },
+    { "ep 4 bf16, balanced, uneven", 4, 70, 3, 8, 40, 36, CDR_BF16, UNEVEN, 210, 2, BALANCED | NO_DW | SITU },
+    { "ep 4 f32, balanced, all on one expert", 4, 100, 1, 8, 20, 12, CDR_F32, HOT, 100, 1, BALANCED | NO_DW | ADD },
+    { "ep 8 f32, balanced, an idle rank", 8, 50, 4, 16, 24, 20, CDR_F32, IDLE_RANK, 200, 1, BALANCED | NO_DW },
+    { "ep 8 f32, balanced, all on the first rank", 8, 50, 2, 16, 24, 20, CDR_F32, FIRST_RANK, 112, 1, BALANCED | NO_DW },
+    { "ep 8 f32, balanced, nobody", 8, 5, 2, 8, 16, 16, CDR_F32, NOBODY, 16, 1, BALANCED | NO_DW },
     { "ep 1 f32", 1, 45, 2, 8, 24, 20, CDR_F32, SPREAD, 45, 2, 0 },
 };
 
@@ -264,11 +270,12 @@ static int part_new(const scenario *z, const whole *y, part *r, char *slab, size
     int n = 0;
     *r = (part){ .slab = slab, .bytes = bytes };
     r->at = (cdr_experts_ep_attr){ .coll = { .kind = CDR_COLL_EXPERTS, .comm = CDR_COMM_EXPERT, .counts = CDR_NONE }, .experts = attr_of(z),
-                                   .size = z->ep, .n_experts = (int32_t)z->E, .cap = cap_of(z) };
+                                   .size = z->ep, .n_experts = (int32_t)z->E, .cap = cap_of(z), .balanced = (z->flags & BALANCED) != 0 };
     types_of(z, E_local, r->f.t);
     r->f.t[CDR__EX_OFFS] = cdr_type_2d(CDR_I32, z->ep, z->E + 1);
     if (cdr_op_experts_ep.infer(&r->at, CDR__EX_N, r->f.t, &n, r->f.t + CDR__EX_N, NULL) != CDR_OK || n != CDR__EP_N_OUT) return 1;
-    if (!z->cap) r->f.t[CDR__EX_N + CDR__EP_OUT_BACK] = absent;
+    if (!z->cap || z->flags & BALANCED) r->f.t[CDR__EX_N + CDR__EP_OUT_BACK] = absent;
+    for (int k = 0; k < CDR__EP_N_STACKS && !(z->flags & BALANCED); k++) r->f.t[CDR__EX_N + CDR__EP_OUT_SLOTS + k] = absent;
     for (int i = 0; i < CDR__EX_N + CDR__EP_N_OUT; i++) r->f.p[i] = cdr_absent(&r->f.t[i]) ? NULL : take(r, &r->f.t[i]);
     for (int i = CDR__EX_W1; i < CDR__EX_N; i++) {
         if (i == CDR__EX_TABLE || !r->f.p[i]) continue;
@@ -286,7 +293,8 @@ static int part_new(const scenario *z, const whole *y, part *r, char *slab, size
     if (cdr_op_experts_ep_bwd.infer(&r->at, CDR__EPB_N, r->b.t, &n, r->b.t + CDR__EPB_N, NULL) != CDR_OK || n != CDR__EPB_N_OUT) return 1;
     for (int k = 0; k < CDR__EPB_N_OUT; k++) {
         cdr_type *t = &r->b.t[CDR__EPB_N + k];
-        const bool has = k < CDR__EXB_N_OUT ? wanted(z, k) : k == CDR__EPB_OUT_DP ? wanted(z, CDR__EXB_DP) : wanted(z, CDR__EXB_DX) && (k == CDR__EPB_OUT_RECV || z->cap);
+        const bool has = k < CDR__EXB_N_OUT ? wanted(z, k) : k == CDR__EPB_OUT_DP ? wanted(z, CDR__EXB_DP) : k >= CDR__EPB_OUT_SLOTS ? (z->flags & BALANCED) != 0 :
+                         wanted(z, CDR__EXB_DX) && (k == CDR__EPB_OUT_RECV || (z->cap && !(z->flags & BALANCED)));
         if (!has) *t = absent;
         if (!cdr_absent(t)) r->b.p[CDR__EPB_N + k] = take(r, t);
     }
@@ -426,9 +434,37 @@ static void the_same_bits_as_one_rank(void)
     }
 }
 
+/* Every rank has its share, each row has one place, and who takes takes from one rank. */
+static void shares_are_even(void)
+{
+    enum { S = 16 };
+    for (int trial = 0; trial < 2000; trial++) {
+        int64_t load[S], n = 0, size = (int64_t)1 << (trial % 5);
+        cdr__ep_share share[S];
+        for (int64_t d = 0; d < size; d++) {
+            const uint64_t u = draw(40, (uint64_t)(trial * S + d));
+            load[d] = u % 3 == 0 ? 0 : u % 3 == 1 ? (int64_t)(u >> 8) % 50 : (int64_t)(u >> 8) % 5000;
+            n += load[d];
+        }
+        cdr__ep_balance(share, load, size);
+        for (int64_t d = 0; d < size; d++) {
+            T_CHECK(share[d].kept + share[d].taken == n * (d + 1) / size - n * d / size);
+            T_CHECK((share[d].giver < 0) == (share[d].taken == 0) && share[d].giver != d);
+            int64_t end = share[d].kept;                   /* what others take of d's follows what it keeps, without a gap */
+            for (bool more = true; more;) {
+                more = false;
+                for (int64_t u = 0; u < size && !more; u++)
+                    if (share[u].giver == d && share[u].first == end) end += share[u].taken, more = true;
+            }
+            T_CHECK(end == load[d]);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
+    T_RUN(shares_are_even);
     T_RUN(the_same_bits_as_one_rank);
     return t_end();
 }

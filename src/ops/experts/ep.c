@@ -10,6 +10,7 @@ experts cdr__ep_open(const cdr__experts_isa *isa, const cdr_experts_ep_attr *at,
     experts x = cdr__experts_open(isa, &at->experts, t, ptr, n_threads);
     x.S = at->size;
     x.cap = at->cap;
+    if (at->balanced) x.E = 2 * x.E_home;
     return x;
 }
 
@@ -26,7 +27,9 @@ size_t cdr__ep_lay(const experts *x, void *base, cdr__ep *ep)
     ep->recv = bump_take(&b, S * sizeof *ep->recv);
     ep->recv_dp = bump_take(&b, S * sizeof *ep->recv_dp);
     ep->routes = bump_take(&b, (size_t)x->cap * sizeof *ep->routes);
-    ep->home = bump_take(&b, n_groups * sizeof *ep->home);     /* one for each expert of all */
+    ep->home = bump_take(&b, ((size_t)x->E_home + 1) * S * sizeof *ep->home);     /* one for each expert; balanced: one more for each rank that takes */
+    ep->load = bump_take(&b, S * sizeof *ep->load);
+    ep->share = bump_take(&b, S * sizeof *ep->share);
     ep->list = bump_take(&b, (size_t)cdr__ep_max_tiles(x) * sizeof *ep->list);
     return b.at;
 }
@@ -42,7 +45,7 @@ static void plan_receiver(cdr__ep *ep, const experts *x, int d)
     int64_t row = 0, fill = 0;                   /* of all rounds; of this one */
     int round = 0;
     for (int64_t e = 0; e < x->E; e++) {
-        const int64_t global = d * x->E + e;
+        const int64_t global = d * x->E_home + e;
         for (int s = 0; s < (int)x->S; s++) {
             const int64_t first = first_of(x, s, global), n = first_of(x, s, global + 1) - first;
             assert(n >= 0);
@@ -62,6 +65,85 @@ static void plan_receiver(cdr__ep *ep, const experts *x, int d)
     ep->n_rounds = CDR_MAX(ep->n_rounds, round + 1);
 }
 
+/* ---- balanced placement ------------------------------------------------------------------------------------------------- */
+/* What of rows [p, p + n) lies in [first, first + many): how many, and how many of the former come before */
+static int64_t overlap(int64_t p, int64_t n, int64_t first, int64_t many, int64_t *skip)
+{
+    const int64_t lo = CDR_MAX(p, first), hi = CDR_MIN(p + n, first + many);
+    *skip = lo - p;
+    return CDR_MAX(hi - lo, 0);
+}
+
+/* Own rows for giver d's experts: those that d keeps, then those that others take. p: the group's first row there */
+static void pieces_of(cdr__ep *ep, const experts *x, int d, int64_t p, int64_t first, int64_t n)
+{
+    int64_t skip;
+    int64_t many = overlap(p, n, 0, ep->share[d].kept, &skip);
+    if (many > 0) ep->home[ep->n_home++] = (cdr__ep_piece){ .rank = d, .first = (int32_t)(first + skip), .n = (int32_t)many, .at = p + skip };
+    if (many == n) return;
+    for (int u = 0; u < (int)x->S; u++) {
+        const cdr__ep_share *t = &ep->share[u];
+        if (t->giver != d) continue;
+        many = overlap(p, n, t->first, t->taken, &skip);
+        if (many > 0)
+            ep->home[ep->n_home++] = (cdr__ep_piece){ .rank = u, .first = (int32_t)(first + skip), .n = (int32_t)many, .at = t->kept + p + skip - t->first };
+    }
+}
+
+/* This rank's groups from expert slot `slot` on: rows [first, first + many) of home d's experts */
+static void groups_of(cdr__ep *ep, const experts *x, int d, int64_t slot, int64_t first, int64_t many, int64_t row)
+{
+    int64_t p = 0;
+    for (int64_t e = 0; e < x->E_home; e++)
+        for (int64_t s = 0; s < x->S; s++) {
+            const int64_t at = first_of(x, s, d * x->E_home + e), n = first_of(x, s, d * x->E_home + e + 1) - at, g = (slot + e) * x->S + s;
+            int64_t skip;
+            const int64_t part = overlap(p, n, first, many, &skip);
+            ep->groups[g] = row;
+            ep->first[g] = (int32_t)(at + (part > 0 ? skip : 0));
+            row += part;
+            p += n;
+        }
+    ep->groups[(slot + x->E_home) * x->S] = row;
+}
+
+static void plan_balanced(cdr__ep *ep, const experts *x)
+{
+    for (int64_t d = 0; d < x->S; d++) {
+        ep->load[d] = 0;
+        for (int64_t s = 0; s < x->S; s++) ep->load[d] += first_of(x, s, (d + 1) * x->E_home) - first_of(x, s, d * x->E_home);
+    }
+    cdr__ep_balance(ep->share, ep->load, x->S);
+    for (int d = 0; d < (int)x->S; d++) {
+        int64_t p = 0;
+        for (int64_t e = 0; e < x->E_home; e++)
+            for (int64_t s = 0; s < x->S; s++) {
+                const int64_t at = first_of(x, s, d * x->E_home + e), n = first_of(x, s, d * x->E_home + e + 1) - at;
+                if (s == ep->me && n > 0) pieces_of(ep, x, d, p, at, n);
+                p += n;
+            }
+    }
+    const cdr__ep_share *mine = &ep->share[ep->me];
+    groups_of(ep, x, ep->me, 0, 0, mine->kept, 0);
+    groups_of(ep, x, mine->giver < 0 ? ep->me : mine->giver, x->E_home, mine->first, mine->taken, mine->kept);
+    CDR_CHECK(mine->kept + mine->taken <= x->cap);
+    ep->n_rounds = 1;
+}
+
+void cdr__ep_fetch(const cdr__ep *ep, const experts *x, void *const *slots)
+{
+    const int giver = ep->at->balanced ? ep->share[ep->me].giver : -1;
+    if (giver < 0) return;
+#pragma omp for schedule(dynamic, 1) collapse(2)
+    for (int64_t e = 0; e < x->E_home; e++)
+        for (int k = 0; k < CDR__EP_N_STACKS; k++) {
+            const int operand = cdr__ep_stack(k);
+            if (cdr_absent(&x->t[operand]) || row_offset(x, x->E_home + e) == row_offset(x, x->E_home + e + 1)) continue;
+            const size_t each = cdr_type_bytes(&x->t[operand]) / (size_t)x->E_home;
+            memcpy((char *)slots[operand - CDR__EX_W1] + (size_t)e * each, (const char *)cdr_comm_peer(ep->comm, giver, CDR__EP_STACK + k) + (size_t)e * each, each);
+        }
+}
+
 void cdr__ep_plan(cdr__ep *ep, experts *x, const cdr_args *a)
 {
     ep->at = a->attr;
@@ -70,7 +152,8 @@ void cdr__ep_plan(cdr__ep *ep, experts *x, const cdr_args *a)
     ep->me = ep->comm ? cdr_comm_rank(ep->comm) : 0;
     ep->n_home = 0;
     ep->n_rounds = 0;
-    for (int d = 0; d < (int)x->S; d++) plan_receiver(ep, x, d);
+    for (int d = 0; d < (int)x->S && !ep->at->balanced; d++) plan_receiver(ep, x, d);
+    if (ep->at->balanced) plan_balanced(ep, x);
     x->groups = ep->groups;
     x->from = ep->from;
 }
@@ -94,17 +177,17 @@ static uint64_t signature(const cdr__ep *ep, const cdr_type *t, int n)
 }
 
 /* Of an own operand, the address itself: the transport may know another one of the same memory. */
-static void set_origin(cdr__ep *ep, int r, const void *const p[CDR__EP_N])
+static void set_origin(cdr__ep *ep, int r, const void *const *p)
 {
     ep->from[r] = (origin){ .x = p[CDR__EP_X], .p = p[CDR__EP_P], .perm = p[CDR__EP_PERM], .du = p[CDR__EP_DU] };
     ep->recv[r] = p[CDR__EP_RECV];
     ep->recv_dp[r] = p[CDR__EP_RECV_DP];
 }
 
-cdr_status cdr__ep_begin(cdr__ep *ep, experts *x, const void *const own[CDR__EP_N], const cdr_type *t, int n)
+cdr_status cdr__ep_begin(cdr__ep *ep, const experts *x, const void *own[CDR__EP_N], const cdr_type *t, int n)
 {
-    (void)x;
     set_origin(ep, ep->me, own);
+    for (int k = 0; k < CDR__EP_N_STACKS; k++) own[CDR__EP_STACK + k] = ep->at->balanced ? x->ptr[cdr__ep_stack(k)] : NULL;
     return ep->comm ? cdr_comm_expose_begin(ep->comm, own, CDR__EP_N, signature(ep, t, n)) : CDR_OK;
 }
 
@@ -113,9 +196,9 @@ cdr_status cdr__ep_end(cdr__ep *ep)
     if (!ep->comm) return CDR_OK;
     CDR_TRY(cdr_comm_expose_end(ep->comm));
     for (int r = 0; r < ep->at->size; r++) {
-        const void *p[CDR__EP_N];
+        const void *p[CDR__EP_STACK];
         if (r == ep->me) continue;
-        for (int k = 0; k < CDR__EP_N; k++) p[k] = cdr_comm_peer(ep->comm, r, k);
+        for (int k = 0; k < CDR__EP_STACK; k++) p[k] = cdr_comm_peer(ep->comm, r, k);
         CDR_CHECK(p[CDR__EP_X] && p[CDR__EP_P] && p[CDR__EP_PERM]);
         set_origin(ep, r, p);
     }

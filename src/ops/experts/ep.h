@@ -12,20 +12,24 @@
 #include "ops/experts/kernel.h"
 
 /* Operands that a rank exposes */
-enum { CDR__EP_X, CDR__EP_P, CDR__EP_PERM, CDR__EP_RECV, CDR__EP_DU, CDR__EP_RECV_DP, CDR__EP_N };
+enum { CDR__EP_X, CDR__EP_P, CDR__EP_PERM, CDR__EP_RECV, CDR__EP_DU, CDR__EP_RECV_DP, CDR__EP_STACK, CDR__EP_N = CDR__EP_STACK + CDR__EP_N_STACKS };
 
 /* Rows first .. first + n - 1 of this rank's dispatch: they are worked on by `rank`, in that round, and lie there from row `at` of
  * its recv on. */
 typedef struct { int32_t rank, round, first, n; int64_t at; } cdr__ep_piece;
 
+/* Of a rank with balanced placement: it keeps the first rows of its own experts, and takes some of another rank's. giver -1: none */
+typedef struct { int64_t kept, first, taken; int32_t giver; } cdr__ep_share;
+
 typedef struct {
     const cdr_experts_ep_attr *at;
     cdr_comm *comm;                      /* NULL: one rank */
     int me, n_rounds;                    /* rounds of the rank that has most */
-    int64_t *groups;                     /* first row of (own expert, source), [E_local S + 1] */
-    int32_t *first;                      /* and of the source's dispatch, [E_local S] */
+    int64_t *groups;                     /* first row of (expert that is worked on, source), [E S + 1] */
+    int32_t *first;                      /* and of the source's dispatch, [E S] */
     origin *from;                        /* [S] */
     const char **recv, **recv_dp;        /* [S]: the peers' */
+    int64_t *load; cdr__ep_share *share; /* [S]: balanced placement */
     route *routes;                       /* [cap] */
     cdr__ep_piece *home; int64_t n_home; /* own rows, in the order of experts */
     tile *list;
@@ -36,8 +40,11 @@ experts cdr__ep_open(const cdr__experts_isa *isa, const cdr_experts_ep_attr *at,
 size_t cdr__ep_lay(const experts *x, void *base, cdr__ep *ep);
 int64_t cdr__ep_max_tiles(const experts *x);
 void cdr__ep_plan(cdr__ep *ep, experts *x, const cdr_args *a);
+void cdr__ep_balance(cdr__ep_share *share, const int64_t *load, int64_t S);
+/* The giver's matrices of redundant experts into slots, by CDR__EX_W1 ..; called by every thread of a team */
+void cdr__ep_fetch(const cdr__ep *ep, const experts *x, void *const *slots);
 /* own: by CDR__EP_X ..; NULL where the operator has none */
-cdr_status cdr__ep_begin(cdr__ep *ep, experts *x, const void *const own[CDR__EP_N], const cdr_type *t, int n);
+cdr_status cdr__ep_begin(cdr__ep *ep, const experts *x, const void *own[CDR__EP_N], const cdr_type *t, int n);
 cdr_status cdr__ep_end(cdr__ep *ep);
 cdr_status cdr__ep_barrier(cdr__ep *ep);
 /* End of this rank's round that begins at row r0: as many whole groups as fit */

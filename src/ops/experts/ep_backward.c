@@ -81,12 +81,18 @@ cdr_status cdr__ep_bwd(const cdr_args *a, const cdr__experts_isa *isa)
     b.dp_rows = out[CDR__EPB_OUT_DP];
     cdr__ep_plan(&s.ep, &b.x, a);
     CDR_CHECK(s.ep.n_rounds == 1 || !b.wants_dx || out[CDR__EPB_OUT_BACK]);
+    CDR_CHECK(!b.wants_dw || !s.ep.at->balanced);
     CDR_CHECK(!b.wants_dx || b.dx_rows);
     CDR_CHECK(!b.wants_dp || b.dp_rows);
-    const void *const own[CDR__EP_N] = { b.x.ptr[CDR__EX_X], b.x.ptr[CDR__EX_P], b.x.ptr[CDR__EX_PERM], b.dx_rows, a->ptr[CDR__EXB_DU], b.dp_rows };
+    const void *own[CDR__EP_N] = { b.x.ptr[CDR__EX_X], b.x.ptr[CDR__EX_P], b.x.ptr[CDR__EX_PERM], b.dx_rows, a->ptr[CDR__EXB_DU], b.dp_rows };
     CDR_TRY(cdr__ep_begin(&s.ep, &b.x, own, a->type, a->n_in + a->n_out));
     cdr__experts_bwd_clear(&b);
     CDR_TRY(cdr__ep_end(&s.ep));
+    void *slots[CDR__EX_N - CDR__EX_W1] = { NULL };
+    for (int k = 0; k < CDR__EP_N_STACKS; k++) slots[cdr__ep_stack(k) - CDR__EX_W1] = out[CDR__EPB_OUT_SLOTS + k];
     b.x.routes = s.ep.routes;
+    b.x.slots = slots;
+#pragma omp parallel num_threads(b.x.n_threads)
+    cdr__ep_fetch(&s.ep, &b.x, slots);
     return run_rounds(&b, &s, a);
 }

@@ -29,7 +29,7 @@ size_t cdr__ep_fwd_bytes(const cdr__experts_isa *isa, const void *attr, const cd
 static bool is_early(const cdr__ep *ep, const experts *x, int64_t e, int64_t r1)
 {
     const int64_t g = e * x->S + ep->me;
-    return x->S > 1 && x->groups[g + 1] - x->groups[g] >= EARLY_ROWS && x->groups[g + 1] <= r1;
+    return x->S > 1 && e < x->E_home && x->groups[g + 1] - x->groups[g] >= EARLY_ROWS && x->groups[g + 1] <= r1;
 }
 
 /* Tiles of the first round, r1 its end: of early groups, or of the rest */
@@ -70,10 +70,13 @@ cdr_status cdr__ep_fwd(const cdr_args *a, const cdr__experts_isa *isa)
     lay(&x, a->work, &s);
     cdr__ep_plan(&s.ep, &x, a);
     CDR_CHECK(s.ep.n_rounds == 1 || out[CDR__EP_OUT_BACK]);
-    const void *const own[CDR__EP_N] = { a->ptr[CDR__EX_X], a->ptr[CDR__EX_P], a->ptr[CDR__EX_PERM], out[CDR__EP_OUT_RECV], NULL, NULL };
+    const void *own[CDR__EP_N] = { a->ptr[CDR__EX_X], a->ptr[CDR__EX_P], a->ptr[CDR__EX_PERM], out[CDR__EP_OUT_RECV] };
+    void *slots[CDR__EX_N - CDR__EX_W1] = { NULL };
     cdr__fwd_rows y = { .rows = out[CDR__EP_OUT_RECV] };
     CDR_TRY(cdr__ep_begin(&s.ep, &x, own, a->type, a->n_in + a->n_out));
+    for (int k = 0; k < CDR__EP_N_STACKS; k++) slots[cdr__ep_stack(k) - CDR__EX_W1] = out[CDR__EP_OUT_SLOTS + k];
     x.routes = s.ep.routes;
+    x.slots = slots;
     int64_t r0 = 0, r1 = cdr__ep_round_end(&x, 0);
     run_early(&s, &x, &y, r1);
     CDR_TRY(cdr__ep_end(&s.ep));
@@ -86,6 +89,7 @@ cdr_status cdr__ep_fwd(const cdr_args *a, const cdr__experts_isa *isa)
         x.route0 = y.r0 = r0;
 #pragma omp parallel num_threads(x.n_threads)
         {
+            cdr__ep_fetch(&s.ep, &x, slots);
             cdr__ep_routes(&s.ep, &x, r0, r1, round > 0, true);
             cdr__experts_fwd_tiles(&x, s.threads, s.ep.list, n, &y);
         }

@@ -9,8 +9,11 @@
  * Rows travel by being read where they lie (cdr_comm_peer): x, and du, by the rank that works on them, y and dx rows by their source. They
  * are rounded to the activations' dtype; dp stays F32. cap bounds a round, in rows of a receiver; rounds are counted from all ranks'
  * offs, alike on all. Backward keeps what the forward was given and gathers again.
+ * With balanced placement a rank works on its even share of the rows, and fetches what it needs of another rank's experts into slots
+ * (ep_balance.c); bits are the same.
  * Bytes on the wire, each way, of rows at balance, T A (S - 1) / S: forward x, the pair and its weight, then y; backward x, du, the pair
- * and its weight, then dx and dp. What data really sends is more or less by as much as it is uneven. */
+ * and its weight, then dx and dp. What data really sends is more or less by as much as it is uneven; to
+ * that, all slots. */
 #include "ops/experts/ep.h"
 #include <math.h>
 
@@ -20,7 +23,6 @@ static cdr_status check(const char *op, const cdr_experts_ep_attr *a, const cdr_
     const cdr_type *x = &fwd[CDR__EX_X], *offs = &fwd[CDR__EX_OFFS], *w1 = &fwd[CDR__EX_W1];
     const long long S = a->size, E = a->n_experts, cap = (long long)a->cap;
     if (S < 1 || (S & (S - 1)) != 0 || E < 1 || E % S != 0) CDR_FAIL(e, CDR_EINVAL, "%s: %lld experts over %lld ranks; ranks must be a power of two that divides them", op, E, S);
-    if (a->balanced) CDR_FAIL(e, CDR_EINVAL, "%s: balanced placement is not in this version", op);
     if (cdr_absent(offs) || offs->dtype != CDR_I32 || offs->n_dim != 2 || offs->layout != CDR_ROWS || offs->n[0] != S || offs->n[1] != E + 1)
         CDR_FAIL(e, CDR_EINVAL, "%s: offs must be i32[%lld,%lld] in rows: every rank's", op, S, E + 1);
     if (cdr_absent(w1) || w1->n_dim != 3 || w1->n[0] != E / S) CDR_FAIL(e, CDR_EINVAL, "%s: w1 must have the %lld experts of this rank", op, E / S);
@@ -28,7 +30,34 @@ static cdr_status check(const char *op, const cdr_experts_ep_attr *a, const cdr_
     as_local[CDR__EX_OFFS] = cdr_type_1d(CDR_I32, E / S + 1);
     if (cdr_absent(x) || x->n_dim != 2 || cap < x->n[0])
         CDR_FAIL(e, CDR_EINVAL, "%s: room for %lld rows; an expert's rows from one rank may be as many as x has tokens", op, cap);
+    if (a->balanced && cap < x->n[0] * a->experts.top_k) CDR_FAIL(e, CDR_EINVAL, "%s: room for %lld rows; a balanced share may be as many as there are pairs", op, cap);
+    if (a->balanced && !cdr_absent(&fwd[CDR__EX_TABLE])) CDR_FAIL(e, CDR_EINVAL, "%s: redundant experts are copied from stacks in their order, there may be no table", op);
+    for (int k = 0; k < CDR__EP_N_STACKS; k++) {
+        const cdr_type *t = &fwd[cdr__ep_stack(k)];
+        if (a->balanced && !cdr_absent(t) && cdr_type_pitch(t) != cdr_type_cols(t)) CDR_FAIL(e, CDR_EINVAL, "%s: redundant experts are copied from dense stacks", op);
+    }
     return CDR_OK;
+}
+
+/* Slots for redundant experts, as many as a rank has at home */
+static void slot_types(const cdr_type *fwd, cdr_type *out)
+{
+    for (int k = 0; k < CDR__EP_N_STACKS; k++) {
+        out[k] = fwd[cdr__ep_stack(k)];
+        out[k].pitch = 0;
+    }
+}
+
+static int64_t slot_bytes(cdr_graph *g, const cdr_val *fwd)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < CDR__EP_N_STACKS; k++) if (fwd[cdr__ep_stack(k)] != CDR_NONE) bytes += (int64_t)cdr_type_bytes(cdr_graph_type(g, fwd[cdr__ep_stack(k)]));
+    return bytes;
+}
+
+static void want_slots(const cdr_experts_ep_attr *a, const cdr_val *fwd, cdr_val *out)
+{
+    for (int k = 0; k < CDR__EP_N_STACKS; k++) out[k] = a->balanced && fwd[cdr__ep_stack(k)] != CDR_NONE ? CDR_NEW : CDR_NONE;
 }
 
 /* Rows that may have to be worked on by one rank */
@@ -52,6 +81,7 @@ cdr_status cdr__experts_ep_infer(const void *attr, int n_in, const cdr_type *in,
     out[CDR__EP_OUT_U] = of_experts[0];
     out[CDR__EP_OUT_RECV] = cdr_type_2d(x->dtype, a->cap, x->n[1]);
     out[CDR__EP_OUT_BACK] = back_type(a, x);
+    slot_types(in, out + CDR__EP_OUT_SLOTS);
     return CDR_OK;
 }
 
@@ -69,6 +99,7 @@ cdr_status cdr__experts_ep_infer_bwd(const void *attr, int n_in, const cdr_type 
     out[CDR__EPB_OUT_RECV] = cdr_type_2d(x->dtype, a->cap, x->n[1]);
     out[CDR__EPB_OUT_DP] = cdr_type_1d(CDR_F32, a->cap);
     out[CDR__EPB_OUT_BACK] = back_type(a, x);
+    slot_types(in + CDR__EXB_X, out + CDR__EPB_OUT_SLOTS);
     return CDR_OK;
 }
 
@@ -85,10 +116,13 @@ cdr_status cdr__experts_ep_grad(cdr_graph *g, const cdr_call *c, const cdr_val *
 {
     static const int of[CDR__EXB_N_OUT] = { CDR__EX_X, CDR__EX_P, CDR__EX_W1, CDR__EX_W3, CDR__EX_W2,
         CDR__EX_A1, CDR__EX_B1, CDR__EX_A3, CDR__EX_B3, CDR__EX_A2, CDR__EX_B2 };
-    (void)e;
     if (dout[0] == CDR_NONE) return CDR_OK;
     cdr_experts_ep_attr a;
     memcpy(&a, cdr_graph_attr(g, c), sizeof a);             /* the graph's array may move */
+    for (int i = CDR__EXB_DW1; i < CDR__EXB_N_OUT; i++)
+        if (a.balanced && want[of[i]])
+            CDR_FAIL_ID(e, CDR_EUSER, "parallel.expert_placement", "parallel.expert_placement: balanced needs experts that are frozen and without adapters, since "
+                        "gradients of redundant experts are not merged yet. Use home");
     const cdr_val back = cdr_graph_out(g, c, CDR__EP_OUT_BACK);
     cdr_val in[CDR__EPB_N] = { dout[0] }, out[CDR__EPB_N_OUT];
     for (int i = 0; i < CDR__EX_N; i++) in[CDR__EXB_X + i] = cdr_graph_in(g, c, i);
@@ -96,9 +130,11 @@ cdr_status cdr__experts_ep_grad(cdr_graph *g, const cdr_call *c, const cdr_val *
     out[CDR__EPB_OUT_RECV] = out[CDR__EXB_DX];
     out[CDR__EPB_OUT_DP] = out[CDR__EXB_DP];
     out[CDR__EPB_OUT_BACK] = back == CDR_NONE ? CDR_NONE : out[CDR__EXB_DX];
+    want_slots(&a, in + CDR__EXB_X, out + CDR__EPB_OUT_SLOTS);
     const cdr_type *x = cdr_graph_type(g, in[CDR__EXB_X]);
     const int64_t row = cdr_dtype_bytes(x->dtype, x->n[1]), du = cdr_dtype_bytes(cdr_graph_type(g, dout[0])->dtype, x->n[1]);
-    a.coll.wire_bytes = wire(&a, x->n[0], row + du + 8, (want[CDR__EX_X] ? row : 0) + (want[CDR__EX_P] ? 4 : 0));
+    a.coll.wire_bytes = wire(&a, x->n[0], row + du + 8, (want[CDR__EX_X] ? row : 0) + (want[CDR__EX_P] ? 4 : 0)) +
+                        (a.balanced ? slot_bytes(g, in + CDR__EXB_X) : 0);
     if (cdr_graph_call(g, &cdr_op_experts_ep_bwd, &a, CDR__EPB_N, in, CDR__EPB_N_OUT, out) < 0) return CDR_EINVAL;
     for (int i = 0; i < CDR__EXB_N_OUT; i++) if (out[i] != CDR_NONE) din[of[i]] = out[i];
     for (int i = CDR__EPB_OUT_RECV; i < CDR__EPB_N_OUT; i++) of_class_comm(g, out[i]);
@@ -118,16 +154,16 @@ cdr_status cdr__experts_shard(cdr_graph *g, const cdr_call *c, const cdr_mesh *m
     memcpy(&a.experts, cdr_graph_attr(g, c), sizeof a.experts);
     a.experts.capacity = 0;
     if (offs->n_dim != 2) CDR_FAIL(e, CDR_EINVAL, "experts: over %d ranks, offs must be all ranks'", a.size);
-    if (o->balanced) CDR_FAIL_ID(e, CDR_EUSER, "parallel.balanced", "parallel.expert_placement: balanced is not built yet. Use home");
+    a.balanced = o->balanced;
     a.n_experts = (int32_t)(offs->n[1] - 1);
     const int64_t T = x->n[0], pairs = T * a.experts.top_k, worst = worst_rows(&a, T), row = cdr_dtype_bytes(x->dtype, x->n[1]);
     const double room = o->dispatch_factor > 0 ? CDR_MIN((double)worst, CDR_MAX((double)T, ceil(o->dispatch_factor * (double)pairs))) : (double)worst;
-    a.cap = (int64_t)cdr_align_up((size_t)room, 16);
-    if (a.cap >= worst) made[CDR__EP_OUT_BACK] = CDR_NONE;
-    a.coll.wire_bytes = wire(&a, T, row + 8, row);
+    a.cap = (int64_t)cdr_align_up(a.balanced ? (size_t)pairs : (size_t)room, 16);
+    if (a.balanced || a.cap >= worst) made[CDR__EP_OUT_BACK] = CDR_NONE;
+    a.coll.wire_bytes = wire(&a, T, row + 8, row) + (a.balanced ? slot_bytes(g, in) : 0);
+    want_slots(&a, in, made + CDR__EP_OUT_SLOTS);
     if (cdr_graph_call(g, &cdr_op_experts_ep, &a, CDR__EX_N, in, CDR__EP_N_OUT, made) < 0) return CDR_EINVAL;
-    of_class_comm(g, made[CDR__EP_OUT_RECV]);
-    of_class_comm(g, made[CDR__EP_OUT_BACK]);
+    for (int i = CDR__EP_OUT_RECV; i < CDR__EP_N_OUT; i++) of_class_comm(g, made[i]);
     out[0] = made[0];
     out[1] = CDR_NONE;
     return CDR_OK;

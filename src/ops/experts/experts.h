@@ -44,17 +44,19 @@ typedef struct {
     cdr_coll coll;
     cdr_experts_attr experts;    /* capacity is not read: cap is */
     int32_t size, n_experts;     /* ranks of the group; E, all of them */
-    int32_t balanced, zero;      /* balanced: redundant experts, see ep_balance.c; zero fills the struct */
+    int32_t balanced, zero;      /* balanced: redundant experts (ep_balance.c), for stacks that are not trained; cap is T A then, or more.
+                                  * zero fills the struct */
     int64_t cap;                 /* rows that a rank works on in a round: at least T, so that every (expert, source) fits */
 } cdr_experts_ep_attr;
 _Static_assert(sizeof(cdr_experts_ep_attr) == sizeof(cdr_coll) + 64, "attributes are compared by bytes: no padding");
 
 /* in: those of experts, with offs [size, E + 1] of all ranks, and local stacks, [E / size, ..]
- * out: u_TL; recv [cap, L], back [T A, L] (dtype of x): rows on their way. back may be absent where one round always suffices. */
+ * out: u_TL; recv [cap, L], back [T A, L] (dtype of x): rows on their way; slots, like the stacks w1, w3, w2, A1 .. B2: redundant experts.
+ *      back may be absent where one round always suffices, slots where placement is not balanced, or with their stack. */
 extern const cdr_op cdr_op_experts_ep;
 /* in: du_TL, then the forward's
  * out: those of experts_bwd, with gradients of the local stacks, summed over the group's tokens; recv [cap, L], recv_dp F32 [cap],
- *      back [T A, L]. Gradients may be absent, recv and back with dx, recv_dp with dp. */
+ *      back [T A, L], slots. Gradients may be absent, recv and back with dx, recv_dp with dp. */
 extern const cdr_op cdr_op_experts_ep_bwd;
 
 /* ---- inside of the folder ------------------------------------------------------------------------------------------ */
@@ -66,8 +68,11 @@ enum { CDR__EXB_DX, CDR__EXB_DP, CDR__EXB_DW1, CDR__EXB_DW3, CDR__EXB_DW2,
        CDR__EXB_DA1, CDR__EXB_DB1, CDR__EXB_DA3, CDR__EXB_DB3, CDR__EXB_DA2, CDR__EXB_DB2, CDR__EXB_N_OUT };
 /* of the exchange: du, then the forward's inputs */
 enum { CDR__EPB_N = CDR__EXB_GU };
-enum { CDR__EP_OUT_U, CDR__EP_OUT_RECV, CDR__EP_OUT_BACK, CDR__EP_N_OUT };
-enum { CDR__EPB_OUT_RECV = CDR__EXB_N_OUT, CDR__EPB_OUT_DP, CDR__EPB_OUT_BACK, CDR__EPB_N_OUT };
+enum { CDR__EP_N_STACKS = 9 };           /* W1, W3, W2, A1 .. B2 */
+enum { CDR__EP_OUT_U, CDR__EP_OUT_RECV, CDR__EP_OUT_BACK, CDR__EP_OUT_SLOTS, CDR__EP_N_OUT = CDR__EP_OUT_SLOTS + CDR__EP_N_STACKS };
+enum { CDR__EPB_OUT_RECV = CDR__EXB_N_OUT, CDR__EPB_OUT_DP, CDR__EPB_OUT_BACK, CDR__EPB_OUT_SLOTS, CDR__EPB_N_OUT = CDR__EPB_OUT_SLOTS + CDR__EP_N_STACKS };
+/* Stack k of the forward's operands: the adapters stand behind the table. */
+static inline int cdr__ep_stack(int k) { return k < 3 ? CDR__EX_W1 + k : CDR__EX_A1 + k - 3; }
 
 void cdr__experts_ref(const cdr_ref_args *a);
 void cdr__experts_bwd_ref(const cdr_ref_args *a);

@@ -218,10 +218,22 @@ static const cdr_kernel kernels_bwd[] = {
 
 const cdr_op cdr_op_experts = {
     .name = "experts", .attr_bytes = sizeof(cdr_experts_attr), .optional = 2u,
-    .infer = infer, .grad = grad, .saves = saves, .cost = cost, .ref = cdr__experts_ref, .kernels = kernels
+    .infer = infer, .grad = grad, .shard = cdr__experts_shard, .saves = saves, .cost = cost, .ref = cdr__experts_ref, .kernels = kernels
 };
 
 const cdr_op cdr_op_experts_bwd = {
     .name = "experts_bwd", .flags = CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_experts_attr), .optional = (1u << CDR__EXB_N_OUT) - 1, .add_ok = 1u,
     .infer = infer_bwd, .cost = cost_bwd, .ref = cdr__experts_bwd_ref, .kernels = kernels_bwd
+};
+
+/* ep_op.c */
+const cdr_op cdr_op_experts_ep = {
+    .name = "experts_ep", .flags = CDR_OP_COLLECTIVE, .attr_bytes = sizeof(cdr_experts_ep_attr), .optional = ((1u << CDR__EP_N_OUT) - 1) & ~((1u << CDR__EP_OUT_U) | (1u << CDR__EP_OUT_RECV)),
+    .infer = cdr__experts_ep_infer, .grad = cdr__experts_ep_grad, .cost = cdr__experts_ep_cost, .kernels = cdr__experts_ep_kernels
+};
+
+const cdr_op cdr_op_experts_ep_bwd = {
+    .name = "experts_ep_bwd", .flags = CDR_OP_COLLECTIVE | CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_experts_ep_attr),
+    .optional = (1u << CDR__EPB_N_OUT) - 1, .add_ok = 1u,
+    .infer = cdr__experts_ep_infer_bwd, .cost = cdr__experts_ep_cost_bwd, .kernels = cdr__experts_ep_bwd_kernels
 };
