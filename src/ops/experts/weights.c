@@ -47,6 +47,7 @@ static char *row_at(const experts *x, int operand, int64_t e, int64_t i)
 {
     const cdr_type *t = &x->t[operand], *table = &x->t[CDR__EX_TABLE];
     const int64_t *at = operand <= CDR__EX_W2 ? x->ptr[CDR__EX_TABLE] : NULL, row = i * cdr_type_pitch(t);
+    if (e >= x->E_home) return (char *)x->slots[operand - CDR__EX_W1] + cdr_dtype_bytes(t->dtype, ((e - x->E_home) * t->n[1] + i) * t->n[2]);
     if (!at) return (char *)x->ptr[operand] + cdr_dtype_bytes(t->dtype, e * t->n[1] * cdr_type_pitch(t) + row);
     return (char *)x->ptr[operand] + at[e * cdr_type_pitch(table) + operand - CDR__EX_W1] + cdr_dtype_bytes(t->dtype, row);
 }
