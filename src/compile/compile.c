@@ -160,7 +160,9 @@ void cdr__drop_unread(cdr_graph *g)
             const cdr_call *c = &g->calls[g->lists[l].calls[i]];
             for (int k = 0; k < c->n_out; k++) {
                 cdr_val v = cdr__root(g, cdr_graph_out(g, c, k));
-                if (v >= CDR_LOCAL0 && ((cdr__op(c)->optional >> k) & 1u) && !read[v - CDR_LOCAL0] && cdr_graph_at(g, v)->scope == CDR_TURN)
+                if (v < CDR_LOCAL0 || !((cdr__op(c)->optional >> k) & 1u) || read[v - CDR_LOCAL0]) continue;
+                /* what rows are exchanged through is read by peers, or by the call itself */
+                if (cdr_graph_at(g, v)->scope == CDR_TURN && cdr_graph_at(g, v)->cls != CDR_C_COMM)
                     g->operands[c->arg + c->n_in + (uint32_t)k] = CDR_NONE;
             }
         }
