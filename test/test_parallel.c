@@ -1,0 +1,153 @@
+/* test_parallel.c: one training on every layout of ranks, bit for bit: layouts of replicate x shard with expert groups, times what is
+ * trained (all of it with AdamW or Muon, adapters), dtype, memory policy, chunks of the loss, room of the dispatch, forms of the split head,
+ * routes (balanced; one hot expert, experts without a token, all tokens on one rank's experts). In each run: packed documents with uneven
+ * trained tokens, a micro-batch whose tokens are all masked and one whose rows are all idle. Compared after three steps with one rank that
+ * has the same logical shards: losses, norms, clip scales, further losses, loads; all weights, masters, states and router biases; the loss
+ * of each shard in evaluation. And ranks that hold the same rows must hold the same bytes.
+ *
+ *   test_parallel                       a covering choice: each pair of two properties' values is in a run
+ *   CADRE_ALL_LAYOUTS=1 test_parallel   the whole product, hundreds of runs
+ *
+ * Source: spec/spine.md, 5 and 6; spec/known-failures.md, A.
+ */
+#include "spread_rig.h"
+
+typedef enum { LAYOUT, KIND, POLICY, CHUNKS, ROOM, HEAD, ROUTES, N_PROPERTIES } property;
+static const int layouts[][3] = { { 2, 1, 1 }, { 1, 2, 1 }, { 1, 2, 2 }, { 2, 2, 1 }, { 2, 2, 2 }, { 1, 4, 1 }, { 1, 4, 2 }, { 1, 4, 4 }, { 2, 4, 4 }, { 1, 8, 4 }, { 1, 8, 8 } };
+static const struct { const char *name; bool muon; int dtype; const char *lora[4]; } kinds[] = {
+    { "AdamW f32", false, CDR_F32, { NULL } }, { "Muon f32", true, CDR_F32, { NULL } }, { "AdamW bf16", false, CDR_BF16, { NULL } },
+    { "LoRA f32", false, CDR_F32, { "all_linear", "experts" } },
+};
+static const struct { int policy; bool keep_gate_up; } policies[] = { { CDR_POLICY_KEEP, true }, { CDR_POLICY_RECOMPUTE, false } };
+static const int64_t chunks[][2] = { { 0, 0 }, { 40, 512 } };
+static const double room[] = { 0, 1.25, 0.01 };                                /* the worst case; some rounds; as many as there can be */
+static const int heads[] = { CDR_HEAD_GATHER, CDR_HEAD_PIECES };
+static const int n_values[N_PROPERTIES] = { CDR_COUNT(layouts), CDR_COUNT(kinds), CDR_COUNT(policies), CDR_COUNT(chunks), CDR_COUNT(room), CDR_COUNT(heads), 2 };
+
+typedef struct { int v[N_PROPERTIES]; } choice;
+
+static spread run_of(const choice *c)
+{
+    spread r = spread_default();
+    const int *l = layouts[c->v[LAYOUT]];
+    r.s.replicate = l[0];
+    r.s.shard = l[1];
+    r.s.expert = l[2];
+    r.s.muon = kinds[c->v[KIND]].muon;
+    r.s.compute = kinds[c->v[KIND]].dtype;
+    memcpy(r.s.lora, kinds[c->v[KIND]].lora, sizeof r.s.lora);
+    r.s.indexer_frozen = r.s.lora[0] != NULL;
+    r.s.policy = policies[c->v[POLICY]].policy;
+    r.s.keep_gate_up = policies[c->v[POLICY]].keep_gate_up;
+    r.s.chunk_tokens = chunks[c->v[CHUNKS]][0];
+    r.s.chunk_vocab = chunks[c->v[CHUNKS]][1];
+    r.s.factor = room[c->v[ROOM]];
+    r.s.head = heads[c->v[HEAD]];
+    r.routes = (routes)c->v[ROUTES];
+    r.s.balance = r.routes == ROUTES_LEARNED ? CDR_BALANCE_QUANTILE : CDR_BALANCE_NONE;
+    r.s.clip = 0.5;
+    return r;
+}
+
+static void label(const choice *c, char s[160])
+{
+    const int *l = layouts[c->v[LAYOUT]];
+    snprintf(s, 160, "%d x %d, ep %d, %s, %s, chunks %lld %lld, factor %g, head %s, routes %s", l[0], l[1], l[2], kinds[c->v[KIND]].name, c->v[POLICY] ? "recompute" : "keep",
+             (long long)chunks[c->v[CHUNKS]][0], (long long)chunks[c->v[CHUNKS]][1], room[c->v[ROOM]], c->v[HEAD] ? "in pieces" : "gathered",
+             c->v[ROUTES] == ROUTES_LEARNED ? "learned" : "forced");
+}
+
+/* One rank, nothing recomputed, for what decides the bits: what is trained, chunks of the vocabulary, routes. Made once. */
+static spread_result *reference(const choice *c)
+{
+    static spread_result *made[CDR_COUNT(kinds)][CDR_COUNT(chunks)][2];
+    spread_result **r = &made[c->v[KIND]][c->v[CHUNKS]][c->v[ROUTES]];
+    if (*r) return *r;
+    spread one = run_of(c);
+    one.s.replicate = one.s.shard = one.s.expert = 1;
+    one.s.policy = CDR_POLICY_KEEP;
+    one.s.keep_gate_up = false;
+    one.s.factor = 1.25;
+    one.s.head = CDR_HEAD_AUTO;
+    *r = spread_shared();
+    T_CHECK(spread_go(&one, *r));
+    return *r;
+}
+
+/* ---- which runs ---- */
+enum { MAX_VALUES = 16, MAX_CHOICES = 4096 };
+static bool covered[N_PROPERTIES][MAX_VALUES][N_PROPERTIES][MAX_VALUES];
+
+static int new_pairs(const choice *c, bool mark)
+{
+    int n = 0;
+    for (int a = 0; a < N_PROPERTIES; a++)
+        for (int b = a + 1; b < N_PROPERTIES; b++) {
+            bool *at = &covered[a][c->v[a]][b][c->v[b]];
+            n += !*at;
+            *at = *at || mark;
+        }
+    return n;
+}
+
+static int all_choices(choice *c)
+{
+    int n = 1;
+    for (int p = 0; p < N_PROPERTIES; p++) n *= n_values[p];
+    CDR_CHECK(n <= MAX_CHOICES);
+    for (int i = 0; i < n; i++)
+        for (int p = 0, rest = i; p < N_PROPERTIES; p++) {
+            c[i].v[p] = rest % n_values[p];
+            rest /= n_values[p];
+        }
+    return n;
+}
+
+/* Again and again the choice with the most pairs that no run has yet; among equals the first behind the last one taken. */
+static int covering(const choice *all, int n_all, choice *take)
+{
+    int n = 0, last = 0;
+    for (;;) {
+        int best = -1, most = 0;
+        for (int i = 0; i < n_all; i++) {
+            int at = (last + i) % n_all, pairs = new_pairs(&all[at], false);
+            if (pairs > most) best = at, most = pairs;
+        }
+        if (best < 0) return n;
+        new_pairs(&all[best], true);
+        take[n++] = all[best];
+        last = best;
+    }
+}
+
+static int compare(const choice *c)
+{
+    static spread_result *got;
+    char what[160];
+    if (!got) got = spread_shared();
+    spread_result *one = reference(c);
+    spread r = run_of(c);
+    label(c, what);
+    bool ran = spread_go(&r, got), same = ran && spread_equal(what, one, got);
+    if (!ran) fprintf(stderr, "  %s\n", what);
+    T_CHECK(ran);
+    T_CHECK(same);
+    return ran && same;
+}
+
+static void one_curve_on_every_layout(void)
+{
+    static choice all[MAX_CHOICES], take[MAX_CHOICES];
+    const char *whole = getenv("CADRE_ALL_LAYOUTS");
+    int n_all = all_choices(all), n = whole && *whole ? n_all : covering(all, n_all, take), same = 0;
+    const choice *c = n == n_all ? all : take;
+    for (int i = 0; i < n; i++) same += compare(&c[i]);
+    printf("      %d of %d choices run, %d with the bits of one rank\n", n, n_all, same);
+}
+
+int main(int argc, char **argv)
+{
+    t_filter = argc > 1 ? argv[1] : NULL;
+    T_RUN(one_curve_on_every_layout);
+    return t_end();
+}
