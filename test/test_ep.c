@@ -461,9 +461,139 @@ static void shares_are_even(void)
     }
 }
 
+/* ---- what the shard hooks append ------------------------------------------------------------------------------------------------ */
+typedef struct { cdr_pool *pool; cdr_err err; cdr_graph *g; int32_t call; cdr_val u; } program;
+
+static cdr_val value(cdr_graph *g, cdr_type t, const char *name) { return cdr_graph_value(g, t, CDR_TURN, CDR_C_WEIGHT, name); }
+
+/* dispatch and experts of local stacks, through their hooks: experts_ep is the last call then */
+static void program_new(program *q, int ep, bool adapters, const cdr_shard_opts *o)
+{
+    enum { T = 40, A = 4, E = 32, L = 8, I = 12, K = 2 };
+    const cdr_mesh mesh = { .size = { 1, 8, 1 }, .world = 8, .expert = ep };
+    const cdr_experts_attr at = { .top_k = A, .capacity = 64, .scale = { 1, 1, 1 } };
+    q->pool = cdr_pool_new();
+    q->err = (cdr_err){ 0 };
+    cdr_graph *g = q->g = cdr_graph_new(q->pool, cdr_pool_alloc(q->pool, sizeof(cdr_bundle)), "test", &q->err);
+    cdr_graph_list(g, "micro");
+    cdr_val perm, offs, pos, out[3] = { CDR_NEW, CDR_NEW, CDR_NEW }, idx = value(g, cdr_type_2d(CDR_I32, T, A), "idx");
+    cdr_dispatch(g, idx, E, &perm, &offs, &pos);
+    T_CHECK(cdr_op_dispatch.shard(g, &g->calls[0], &mesh, o, out, &q->err) == CDR_OK);
+    if (ep > 1) perm = out[0], offs = out[1], pos = out[2];
+    else T_CHECK(out[0] == CDR_NONE && g->n_calls == 1);
+    cdr_val in[CDR__EX_N] = { value(g, cdr_type_2d(CDR_BF16, T, L), "x"), value(g, cdr_type_2d(CDR_F32, T, A), "p"), perm, offs, pos,
+                              value(g, cdr_type_3d(CDR_BF16, E / ep, I, L), "w1"), value(g, cdr_type_3d(CDR_BF16, E / ep, I, L), "w3"),
+                              value(g, cdr_type_3d(CDR_BF16, E / ep, L, I), "w2"), CDR_NONE };
+    for (int i = 0; i < 6; i++) {
+        const int64_t width = i < 4 ? (i % 2 ? I : L) : (i % 2 ? L : I);
+        in[CDR__EX_A1 + i] = adapters ? value(g, i % 2 ? cdr_type_3d(CDR_F32, E / ep, width, K) : cdr_type_3d(CDR_F32, E / ep, K, width), "adapter") : CDR_NONE;
+    }
+    /* the call as it stands when its operands have been replaced: no infer has seen the local stacks */
+    const uint32_t arg = (uint32_t)g->n_operands;
+    for (int i = 0; i < CDR__EX_N; i++) *CDR_PUSH(q->pool, g->operands, g->n_operands, g->cap_operands) = in[i];
+    for (int k = 0; k < 2; k++) *CDR_PUSH(q->pool, g->operands, g->n_operands, g->cap_operands) = CDR_NONE;
+    while (g->n_attrs % 16 != 0) *CDR_PUSH(q->pool, g->attrs, g->n_attrs, g->cap_attrs) = 0;
+    const uint32_t attr = (uint32_t)g->n_attrs;
+    for (size_t i = 0; i < sizeof at; i++) *CDR_PUSH(q->pool, g->attrs, g->n_attrs, g->cap_attrs) = ((const unsigned char *)&at)[i];
+    const cdr_call c = { .op = (uint16_t)cdr_op_index(&cdr_op_experts), .n_in = CDR__EX_N, .n_out = 2, .arg = arg, .attr = attr };
+    const int64_t before = g->n_calls;
+    out[0] = out[1] = CDR_NEW;
+    T_CHECK(cdr_op_experts.shard(g, &c, &mesh, o, out, &q->err) == CDR_OK);
+    T_CHECK(g->n_calls == before + (ep > 1) && (out[0] == CDR_NONE) == (ep == 1) && (ep == 1 || out[1] == CDR_NONE));
+    q->u = out[0];
+    q->call = (int32_t)g->n_calls - 1;
+}
+
+static const cdr_experts_ep_attr *attr_in(const program *q, int32_t call) { return cdr_graph_attr(q->g, &q->g->calls[call]); }
+static int64_t rows_in(const program *q, int32_t call, int out) { return cdr_graph_type(q->g, cdr_graph_out(q->g, &q->g->calls[call], out))->n[0]; }
+
+static void hooks_append_the_exchange(void)
+{
+    program q;
+    program_new(&q, 1, false, &(cdr_shard_opts){ .dispatch_factor = 1.25 });
+    cdr_pool_free(q.pool);
+
+    program_new(&q, 4, false, &(cdr_shard_opts){ .dispatch_factor = 1.25 });
+    const cdr_call *c = &q.g->calls[q.call], *gather = &q.g->calls[q.call - 1];
+    T_CHECK(q.g->n_calls == 4 && gather->op == cdr_op_index(&cdr_op_gather) && c->op == cdr_op_index(&cdr_op_experts_ep) && c->stream == CDR_S_COMM);
+    const cdr_type *offs = cdr_graph_type(q.g, cdr_graph_in(q.g, c, CDR__EX_OFFS));
+    T_CHECK(offs->n_dim == 2 && offs->n[0] == 4 && offs->n[1] == 33);
+    const cdr_gather_attr *ga = cdr_graph_attr(q.g, gather);
+    T_CHECK(ga->coll.comm == CDR_COMM_EXPERT && ga->size == 4 && ga->coll.wire_bytes == 3 * 33 * 4);
+    const cdr_experts_ep_attr *a = attr_in(&q, q.call);
+    T_CHECK(a->size == 4 && a->n_experts == 32 && a->cap == 208 && a->experts.top_k == 4 && a->coll.kind == CDR_COLL_EXPERTS && a->coll.comm == CDR_COMM_EXPERT);
+    T_CHECK(a->coll.wire_bytes == 40 * 4 * 3 / 4 * (16 + 8 + 16));
+    T_CHECK(rows_in(&q, q.call, CDR__EP_OUT_RECV) == 208 && rows_in(&q, q.call, CDR__EP_OUT_BACK) == 160);
+    T_CHECK(cdr_graph_at(q.g, cdr_graph_out(q.g, c, CDR__EP_OUT_RECV))->cls == CDR_C_COMM);
+    T_CHECK(cdr_graph_out(q.g, c, CDR__EP_OUT_SLOTS) == CDR_NONE && cdr_graph_type(q.g, q.u)->n[0] == 40);
+
+    cdr_val dout[CDR__EP_N_OUT], din[CDR__EX_N];
+    bool want[CDR__EX_N] = { [CDR__EX_X] = true, [CDR__EX_P] = true, [CDR__EX_W2] = true };
+    for (int k = 0; k < CDR__EP_N_OUT; k++) dout[k] = CDR_NONE;
+    for (int i = 0; i < CDR__EX_N; i++) din[i] = CDR_NONE;
+    dout[0] = value(q.g, cdr_type_2d(CDR_F32, 40, 8), "du");
+    T_CHECK(cdr_op_experts_ep.grad(q.g, c, dout, want, din, &q.err) == CDR_OK && q.g->n_calls == 5);
+    T_CHECK(din[CDR__EX_X] >= 0 && din[CDR__EX_P] >= 0 && din[CDR__EX_W2] >= 0 && din[CDR__EX_W1] == CDR_NONE);
+    T_CHECK(cdr_graph_type(q.g, din[CDR__EX_W2])->n[0] == 8 && cdr_graph_type(q.g, din[CDR__EX_W2])->dtype == CDR_F32);
+    T_CHECK(attr_in(&q, 4)->coll.wire_bytes == 40 * 4 * 3 / 4 * (16 + 32 + 8 + 16 + 4) && rows_in(&q, 4, CDR__EPB_OUT_DP) == 208);
+    cdr_pool_free(q.pool);
+
+    program_new(&q, 4, false, &(cdr_shard_opts){ .dispatch_factor = 0 });      /* the worst case: one round, nothing to wait in */
+    T_CHECK(attr_in(&q, q.call)->cap == 640 && cdr_graph_out(q.g, &q.g->calls[q.call], CDR__EP_OUT_BACK) == CDR_NONE);
+    cdr_pool_free(q.pool);
+    program_new(&q, 4, false, &(cdr_shard_opts){ .dispatch_factor = 0.01 });   /* at least an expert's rows from one rank */
+    T_CHECK(attr_in(&q, q.call)->cap == 48);
+    cdr_pool_free(q.pool);
+}
+
+static void balanced_wants_frozen_experts(void)
+{
+    program q;
+    for (int frozen = 0; frozen < 2; frozen++) {
+        program_new(&q, 4, true, &(cdr_shard_opts){ .dispatch_factor = 1.25, .balanced = true });
+        cdr_call c = q.g->calls[q.call];
+        cdr_val dout[CDR__EP_N_OUT], din[CDR__EX_N];
+        bool want[CDR__EX_N] = { [CDR__EX_X] = true, [CDR__EX_B3] = !frozen };
+        T_CHECK(attr_in(&q, q.call)->cap == 160 && attr_in(&q, q.call)->balanced);
+        T_CHECK(cdr_graph_out(q.g, &c, CDR__EP_OUT_BACK) == CDR_NONE && rows_in(&q, q.call, CDR__EP_OUT_SLOTS + 8) == 8);
+        for (int k = 0; k < CDR__EP_N_OUT; k++) dout[k] = CDR_NONE;
+        dout[0] = value(q.g, cdr_type_2d(CDR_F32, 40, 8), "du");
+        T_CHECK((cdr_op_experts_ep.grad(q.g, &c, dout, want, din, &q.err) == CDR_OK) == (frozen == 1));
+        if (!frozen) T_HAS(q.err.text, "parallel.expert_placement");
+        cdr_pool_free(q.pool);
+    }
+}
+
+static void wrong_operands_are_refused(void)
+{
+    const scenario z = { "", 4, 10, 2, 8, 6, 5, CDR_F32, SPREAD, 0, 1, 0 };
+    const cdr_experts_ep_attr good = { .experts = attr_of(&z), .size = 4, .n_experts = 8, .cap = 10 };
+    cdr_type t[CDR__EX_N], out[CDR__EP_N_OUT];
+    int n;
+    for (int bad = 0; bad < 9; bad++) {
+        cdr_experts_ep_attr a = good;
+        cdr_err err = { 0 };
+        types_of(&z, 2, t);
+        t[CDR__EX_OFFS] = cdr_type_2d(CDR_I32, 4, 9);
+        if (bad == 1) a.cap = 9;
+        if (bad == 2) a.size = 3;
+        if (bad == 3) a.n_experts = 10;
+        if (bad == 4) t[CDR__EX_OFFS] = cdr_type_1d(CDR_I32, 9);
+        if (bad == 5) t[CDR__EX_W1].n[0] = 8;
+        if (bad == 6) t[CDR__EX_W2].n[0] = 4;
+        if (bad == 7) a.balanced = 1;
+        if (bad == 8) t[CDR__EX_X].dtype = CDR_I32;
+        T_CHECK((cdr_op_experts_ep.infer(&a, CDR__EX_N, t, &n, out, &err) == CDR_OK) == (bad == 0));
+        if (bad) T_CHECK(err.text[0] != 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
+    T_RUN(hooks_append_the_exchange);
+    T_RUN(balanced_wants_frozen_experts);
+    T_RUN(wrong_operands_are_refused);
     T_RUN(shares_are_even);
     T_RUN(the_same_bits_as_one_rank);
     return t_end();
