@@ -438,6 +438,34 @@ static void mxfp4_special_blocks(void)
     T_CHECK(scales[0] == 0 && codes[0] == 0);
 }
 
+/* Side by side: every code under every scale, bit for bit what the checkpoint's two tensors give; and back, as encode does. */
+static void mxfp4_side_by_side(void)
+{
+    enum { N = 256 * 32 };
+    static uint8_t codes[N / 2], scales[N / 32], packed[N / 32 * 17], again[N / 32 * 17];
+    static float x[N], y[N];
+    static double z[N];
+    for (int b = 0; b < N / 32; b++) {
+        scales[b] = (uint8_t)b;
+        for (int i = 0; i < 16; i++) codes[b * 16 + i] = (uint8_t)(i << 4 | ((i * 7 + b) & 15));
+        memcpy(packed + b * 17, codes + b * 16, 16);
+        packed[b * 17 + 16] = scales[b];
+    }
+    cdr_mxfp4_decode(codes, scales, x, N);
+    cdr_to_f32(CDR_MXFP4, packed, y, N);
+    for (int i = 0; i < N; i++) T_CHECK(memcmp(&x[i], &y[i], 4) == 0 || (x[i] != x[i] && y[i] != y[i]));
+    cdr__convert_base.mxfp4_to_f32(packed, y, N);
+    for (int i = 0; i < N; i++) T_CHECK(memcmp(&x[i], &y[i], 4) == 0 || (x[i] != x[i] && y[i] != y[i]));
+    cdr_to_f64(CDR_MXFP4, packed, z, N);
+    for (int i = 0; i < N; i++) T_CHECK(z[i] == (double)x[i] || (z[i] != z[i] && x[i] != x[i]));
+    for (int i = 0; i < N; i++) z[i] = (double)(x[i] = cdr_rng_normal((cdr_rng_key){ 3, 1, 0 }, (uint64_t)i));
+    cdr_mxfp4_encode(x, codes, scales, N);
+    cdr_from_f32(CDR_MXFP4, x, packed, N);
+    cdr_from_f64(CDR_MXFP4, z, again, N);
+    for (int b = 0; b < N / 32; b++) T_CHECK(memcmp(packed + b * 17, codes + b * 16, 16) == 0 && packed[b * 17 + 16] == scales[b]);
+    T_CHECK(memcmp(packed, again, sizeof packed) == 0);
+}
+
 /* The figure that mxfp4.c states. */
 static void mxfp4_error_on_gaussian(void)
 {
@@ -462,10 +490,10 @@ static void table(void)
         T_CHECK(cdr_dtype_by_name(d->name) == i && cdr_dtype_by_name(d->safetensors) == i);
         if (bytes[i] > 0) T_CHECK(cdr_dtype_bytes(i, 3) == 3 * bytes[i]);
     }
-    T_CHECK(cdr_dtype_bytes(CDR_MXFP4, 64) == 32);
+    T_CHECK(cdr_dtype_bytes(CDR_MXFP4, 64) == 34);
     T_CHECK(cdr_dtype_by_name("Bf16") == CDR_BF16 && cdr_dtype_by_name("F8_E8M0") == CDR_E8M0);
     T_CHECK(cdr_dtype_by_name("f8_e5m2") == -1 && cdr_dtype_by_name("") == -1);
-    T_CHECK(!cdr_dtype_row(CDR_MXFP4)->to_f32 && cdr_dtype_row(CDR_BF16)->floating && !cdr_dtype_row(CDR_I32)->floating);
+    T_CHECK(cdr_dtype_row(CDR_MXFP4)->floating && cdr_dtype_row(CDR_BF16)->floating && !cdr_dtype_row(CDR_I32)->floating);
 }
 
 static void shapes(void)
@@ -495,7 +523,7 @@ static void shapes(void)
     cdr_type_print(out, &panels);
     T_STR(out, "bf16[65,7] vnni64");
     cdr_type packed = cdr_type_2d(CDR_MXFP4, 3, 64);
-    T_CHECK(packed.layout == CDR_MX_ROWS && cdr_type_bytes(&packed) == 96);
+    T_CHECK(packed.layout == CDR_ROWS && cdr_type_bytes(&packed) == 102);
     cdr_type large = cdr_type_3d(CDR_BF16, 896, 7168, 7168);       /* beyond 2^31 elements */
     T_CHECK(cdr_type_bytes(&large) == 2ull * 896 * 7168 * 7168);
     T_CHECK(!cdr_type_same(&t, &three) && !cdr_type_same(&t, &(cdr_type){ .dtype = CDR_BF16, .n_dim = 2, .n = { 4096, 257 } }));
@@ -519,6 +547,7 @@ int main(int argc, char **argv)
     T_RUN(mxfp4_encode_against_search);
     T_RUN(mxfp4_round_trip);
     T_RUN(mxfp4_special_blocks);
+    T_RUN(mxfp4_side_by_side);
     T_RUN(mxfp4_error_on_gaussian);
     T_RUN(table);
     T_RUN(shapes);

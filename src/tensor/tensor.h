@@ -22,8 +22,8 @@ typedef enum {
     CDR_N_DTYPES
 } cdr_dtype;
 
-/* A format is blocks: block_elems elements take block_bytes bytes (MXFP4: 32 elements, 16 code bytes; its scales
- * are a second tensor of E8M0, as in a checkpoint). */
+/* A format is blocks: block_elems elements take block_bytes bytes (MXFP4: 32 elements of a row in 16 code bytes and their scale's byte:
+ * a row, a matrix of a stack, a rank's part are bytes in a row of their own, as with any other format). Conversions take whole blocks. */
 typedef struct {
     const char *name;                 /* "bf16" */
     const char *safetensors;          /* "BF16" */
@@ -39,13 +39,13 @@ void cdr_from_f32(int dtype, const float *src, void *dst, int64_t n);
 void cdr_to_f64(int dtype, const void *src, double *dst, int64_t n);
 void cdr_from_f64(int dtype, const double *src, void *dst, int64_t n);
 
-/* MXFP4 (OCP MX 1.0): code nibbles E2M1, low nibble first; scale byte E8M0 = 2^(s-127), one for 32 elements of a row. */
+/* MXFP4 (OCP MX 1.0): code nibbles E2M1, low nibble first; scale byte E8M0 = 2^(s-127), one for 32 elements of a row. As in a checkpoint,
+ * where codes and scales are two tensors; CDR_MXFP4 has them side by side. */
 void cdr_mxfp4_decode(const uint8_t *codes, const uint8_t *scales, float *dst, int64_t n);
 void cdr_mxfp4_encode(const float *src, uint8_t *codes, uint8_t *scales, int64_t n);
 
-/* How elements lie in memory. ROWS: row-major with a pitch. VNNI64: [n/64][k/2][64][2] panels of a [n][k] matrix.
- * MX_ROWS: MXFP4 as in a checkpoint. */
-typedef enum { CDR_ROWS, CDR_VNNI64, CDR_MX_ROWS, CDR_N_LAYOUTS } cdr_layout;
+/* How elements lie in memory. ROWS: row-major with a pitch. VNNI64: [n/64][k/2][64][2] panels of a [n][k] matrix. */
+typedef enum { CDR_ROWS, CDR_VNNI64, CDR_N_LAYOUTS } cdr_layout;
 typedef struct { const char *name; const char *what; } cdr_layout_info;
 const cdr_layout_info *cdr_layout_row(int layout);
 

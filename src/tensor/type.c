@@ -6,7 +6,6 @@
 static const cdr_layout_info layout_rows[CDR_N_LAYOUTS] = {
     [CDR_ROWS]    = { "rows", "row-major, with a pitch between rows" },
     [CDR_VNNI64]  = { "vnni64", "[n/64][k/2][64][2] panels of a [n][k] matrix, for BF16 dot-product instructions" },
-    [CDR_MX_ROWS] = { "mx_rows", "MXFP4 codes as in a checkpoint, row-major; scales are a tensor of their own" },
 };
 
 const cdr_layout_info *cdr_layout_row(int layout)
@@ -24,7 +23,7 @@ static int64_t mul(int64_t a, int64_t b)
 
 static cdr_type type_of(int dtype, int n_dim, const int64_t *n)
 {
-    cdr_type t = { .dtype = (uint8_t)dtype, .layout = dtype == CDR_MXFP4 ? CDR_MX_ROWS : CDR_ROWS, .n_dim = (uint8_t)n_dim };
+    cdr_type t = { .dtype = (uint8_t)dtype, .layout = CDR_ROWS, .n_dim = (uint8_t)n_dim };
     CDR_CHECK(dtype >= 0 && dtype < CDR_N_DTYPES);
     for (int i = 0; i < n_dim; i++) t.n[i] = n[i];
     return t;
@@ -77,7 +76,7 @@ void cdr_type_print(char out[64], const cdr_type *t)
     for (int i = 0; i < t->n_dim; i++)
         at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%lld", i ? "," : "", (long long)t->n[i]);
     if (t->pitch > 0 && t->pitch != cdr_type_cols(t)) snprintf(pitch, sizeof pitch, " pitch %lld", (long long)t->pitch);
-    bool plain = t->layout == CDR_ROWS || t->layout == CDR_MX_ROWS;
+    bool plain = t->layout == CDR_ROWS;
     const char *name = t->dtype < CDR_N_DTYPES ? cdr_dtype_row(t->dtype)->name : "none";
     snprintf(out, 64, "%s[%s%s]%s%s", name, shape, pitch, plain ? "" : " ", plain ? "" : cdr_layout_row(t->layout)->name);
 }
