@@ -70,6 +70,8 @@ static double *doubles(int64_t n)
     return p;
 }
 
+static int64_t pitch_pad(const cdr_type *t) { return CDR_MAX(PITCH_PAD, cdr_dtype_row(t->dtype)->block_elems); }     /* elements: whole blocks */
+
 /* ---- inputs and reference ---------------------------------------------------------------------------------------- */
 static void round_through(int dtype, double *x, int64_t n)
 {
@@ -223,7 +225,7 @@ static void variant_types(const instance *s, const variant *v, cdr_type *t)
         if (cdr_absent(&t[i])) continue;
         int o = i - s->c->n_in;
         if (v->wide && o >= 0 && ((s->op->add_ok >> o) & 1u)) t[i].dtype = CDR_F32;
-        if (v->pitched && t[i].n_dim >= 2 && t[i].layout == CDR_ROWS) t[i].pitch = cdr_type_cols(&t[i]) + PITCH_PAD;
+        if (v->pitched && t[i].n_dim >= 2 && t[i].layout == CDR_ROWS) t[i].pitch = cdr_type_cols(&t[i]) + pitch_pad(&t[i]);
     }
 }
 
@@ -232,7 +234,7 @@ static void fill_buffers(const instance *s, const variant *v, const cdr_type *t,
     int n_in = s->c->n_in;
     for (int i = 0; i < n_in + s->n_out; i++) {
         if (cdr_absent(&t[i])) continue;
-        size_t off = t[i].pitch ? (size_t)cdr_dtype_bytes(t[i].dtype, PITCH_PAD) : 0;
+        size_t off = t[i].pitch ? (size_t)cdr_dtype_bytes(t[i].dtype, pitch_pad(&t[i])) : 0;
         b->buf[i] = guard_new(cdr_type_bytes(&t[i]), off);
         int o = i - n_in;
         bool kept = o < 0 || ((v->add >> o) & 1u) || ((s->op->rmw >> o) & 1u);

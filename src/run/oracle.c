@@ -64,14 +64,16 @@ static window window_of(cdr_oracle *o, cdr_val v)
 {
     const cdr_type *t = cdr_graph_type(o->g, v);
     window w = { .pitch = cdr_type_pitch(t), .rows = cdr_type_rows(t), .cols = cdr_type_cols(t) };
-    int64_t at_bytes = 0, elem = cdr_dtype_bytes(t->dtype, 1);
+    const cdr_dtype_info *format = cdr_dtype_row(t->dtype);
+    int64_t at_bytes = 0;
     while (cdr_graph_at(o->g, v)->alias != CDR_NONE) {
         at_bytes += cdr_graph_at(o->g, v)->alias_at;
         v = cdr_graph_at(o->g, v)->alias;
-        CDR_CHECK(cdr_dtype_bytes(cdr_graph_type(o->g, v)->dtype, 1) == elem);      /* no view changes the element's size */
+        const cdr_dtype_info *of = cdr_dtype_row(cdr_graph_type(o->g, v)->dtype);
+        CDR_CHECK(of->block_bytes == format->block_bytes && of->block_elems == format->block_elems);     /* no view changes the element's size */
     }
-    CDR_CHECK(at_bytes % elem == 0);
-    w.at = at_bytes / elem;
+    CDR_CHECK(at_bytes % format->block_bytes == 0);
+    w.at = at_bytes / format->block_bytes * format->block_elems;
     w.base = storage(o, v);
     return w;
 }
