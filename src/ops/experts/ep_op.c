@@ -117,6 +117,7 @@ cdr_status cdr__experts_ep_grad(cdr_graph *g, const cdr_call *c, const cdr_val *
     static const int of[CDR__EXB_N_OUT] = { CDR__EX_X, CDR__EX_P, CDR__EX_W1, CDR__EX_W3, CDR__EX_W2,
         CDR__EX_A1, CDR__EX_B1, CDR__EX_A3, CDR__EX_B3, CDR__EX_A2, CDR__EX_B2 };
     if (dout[0] == CDR_NONE) return CDR_OK;
+    CDR_TRY(cdr__experts_may_train(g, c, want, e));
     cdr_experts_ep_attr a;
     memcpy(&a, cdr_graph_attr(g, c), sizeof a);             /* the graph's array may move */
     for (int i = CDR__EXB_DW1; i < CDR__EXB_N_OUT; i++)

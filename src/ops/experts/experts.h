@@ -22,7 +22,7 @@ typedef struct {
 } cdr_experts_attr;
 _Static_assert(sizeof(cdr_experts_attr) == 40, "attributes are compared by bytes: no padding");
 
-/* in: x_TL (F32 or BF16), p_TA F32, perm_R, offs_E1, pos_TA (dispatch.h; R = T A), w1_EIL, w3_EIL, w2_ELI (F32 or BF16),
+/* in: x_TL (F32 or BF16), p_TA F32, perm_R, offs_E1, pos_TA (dispatch.h; R = T A), w1_EIL, w3_EIL, w2_ELI (F32, BF16, or MXFP4: frozen),
  *     table_E3 I64, may be absent: byte offset of expert e's matrices from the three base pointers, whose rows are dense then,
  *     adapters A1_EKL, B1_EIK, A3_EKL, B3_EIK, A2_EKI, B2_ELK (F32 or BF16; in pairs, each pair may be absent and has a rank K of its own)
  * out: u_TL (dtype of x), gu_R2I (dtype of x), may be absent: gate | up in dispatch order, for the backward */
@@ -74,6 +74,7 @@ enum { CDR__EPB_OUT_RECV = CDR__EXB_N_OUT, CDR__EPB_OUT_DP, CDR__EPB_OUT_BACK, C
 /* Stack k of the forward's operands: the adapters stand behind the table. */
 static inline int cdr__ep_stack(int k) { return k < 3 ? CDR__EX_W1 + k : CDR__EX_A1 + k - 3; }
 
+cdr_status cdr__experts_may_train(const cdr_graph *g, const cdr_call *c, const bool *want, cdr_err *e);     /* refuses packed weights that want a gradient */
 void cdr__experts_ref(const cdr_ref_args *a);
 void cdr__experts_bwd_ref(const cdr_ref_args *a);
 size_t cdr__experts_work_base(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);

@@ -11,11 +11,11 @@
  *   dA_e = sum_r (s B_e^T dout_r) in_r^T,   dB_e = sum_r dout_r (s A_e in_r)^T                                       (6)
  * A token without rows gives zeros and takes no part; an expert without rows has dW = dA = dB = 0.
  * Sources: (1), (2) spec/model.md, 3.5 (K3's technical report, Eq. 11-13); (3)-(5) spec/operators.md, 4.3; (6) derived here; finite differences.
- * Precision: F32; a product's element is one chain over the summed index, (4) one chain over dg, then dc;
- * (5), (6) one chain over the expert's rows in ascending order. W with an adapter is formed in F32 while it is packed (weights.c),
- * never as a whole. g and c are rounded where they are made, so that keeping them, in gu, or making them
- * again gives the same bits. Rows of (4)
- * are rounded as those of (2) are: half the bytes, here and between ranks. Nothing depends on capacity or threads.
+ * Precision: F32; a product's element is one chain over the summed index, (4) one chain over dg, then dc; (5), (6) one chain over the
+ * expert's rows in ascending order. W with an adapter is formed in F32 while it is packed (weights.c), never as a whole; so are packed
+ * weights (MXFP4), which are exact in F32. g and c are rounded where they are made, so that keeping them, in gu, or making them again
+ * gives the same bits. Rows of (4) are rounded as those of (2) are: half the bytes, here and between ranks. Nothing depends on capacity
+ * or threads.
  * Weights are addressed by an offset table where there is one, never by stride alone. All offsets are 64 bits. */
 #include "ops/experts/experts.h"
 #include "ops/cpu.h"
@@ -44,6 +44,17 @@ static cdr_status shaped(const char *op, const char *what, const cdr_type *t, in
     if (t->dtype != want.dtype || t->layout != CDR_ROWS || !cdr_same_shape(t, &want))
         CDR_FAIL(e, CDR_EINVAL, "%s: %s is %s; it must be %s in rows", op, what, has, asked);
     return CDR_OK;
+}
+
+/* A stack of matrices: F32, BF16, or MXFP4, whose rows are whole blocks */
+static cdr_status stack(const char *op, const char *what, const cdr_type *t, cdr_type want, cdr_err *e)
+{
+    if (t->dtype != CDR_MXFP4) return shaped(op, what, t, -1, want, e);
+    const int block = cdr_dtype_row(CDR_MXFP4)->block_elems;
+    if (cdr_type_cols(t) % block != 0 || cdr_type_pitch(t) % block != 0)
+        CDR_FAIL(e, CDR_EINVAL, "%s: %s has rows of %lld, %lld apart; MXFP4 packs %d at a time", op, what, (long long)cdr_type_cols(t),
+                 (long long)cdr_type_pitch(t), block);
+    return shaped(op, what, t, CDR_MXFP4, want, e);
 }
 
 static cdr_status check_attr(const char *op, const cdr_experts_attr *a, cdr_err *e)
@@ -83,9 +94,9 @@ static cdr_status check_inputs(const char *op, const cdr_experts_attr *a, const 
     CDR_TRY(shaped(op, "perm", &in[CDR__EX_PERM], CDR_I32, cdr_type_1d(0, T * A), e));
     CDR_TRY(shaped(op, "offs", &in[CDR__EX_OFFS], CDR_I32, cdr_type_1d(0, E + 1), e));
     CDR_TRY(shaped(op, "pos", &in[CDR__EX_POS], CDR_I32, cdr_type_2d(0, T, A), e));
-    CDR_TRY(shaped(op, "w1", w1, -1, cdr_type_3d(0, E, I, L), e));
-    CDR_TRY(shaped(op, "w3", &in[CDR__EX_W3], -1, cdr_type_3d(0, E, I, L), e));
-    CDR_TRY(shaped(op, "w2", &in[CDR__EX_W2], -1, cdr_type_3d(0, E, L, I), e));
+    CDR_TRY(stack(op, "w1", w1, cdr_type_3d(0, E, I, L), e));
+    CDR_TRY(stack(op, "w3", &in[CDR__EX_W3], cdr_type_3d(0, E, I, L), e));
+    CDR_TRY(stack(op, "w2", &in[CDR__EX_W2], cdr_type_3d(0, E, L, I), e));
     for (int m = 0; m < 3; m++) CDR_TRY(check_adapter(op, in, m, e));
     if (cdr_absent(table)) return CDR_OK;
     CDR_TRY(shaped(op, "table", table, CDR_I64, cdr_type_2d(0, E, 3), e));
@@ -127,12 +138,21 @@ static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int 
     return CDR_OK;
 }
 
+cdr_status cdr__experts_may_train(const cdr_graph *g, const cdr_call *c, const bool *want, cdr_err *e)
+{
+    for (int i = CDR__EX_W1; i <= CDR__EX_W2; i++)
+        if (want[i] && !cdr_is_real(cdr_graph_type(g, cdr_graph_in(g, c, i))))
+            CDR_FAIL_ID(e, CDR_EUSER, "precision.experts", "precision.experts: experts that train cannot be packed as %s, which has no room for an update. "
+                        "Freeze them (train.freeze=[experts]) or set precision.experts=bf16", cdr_dtype_row(cdr_graph_type(g, cdr_graph_in(g, c, i))->dtype)->name);
+    return CDR_OK;
+}
+
 static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e)
 {
     static const int of[CDR__EXB_N_OUT] = { CDR__EX_X, CDR__EX_P, CDR__EX_W1, CDR__EX_W3, CDR__EX_W2,
         CDR__EX_A1, CDR__EX_B1, CDR__EX_A3, CDR__EX_B3, CDR__EX_A2, CDR__EX_B2 };
-    (void)e;
     if (dout[0] == CDR_NONE) return CDR_OK;
+    CDR_TRY(cdr__experts_may_train(g, c, want, e));
     const cdr_experts_attr attr = *(const cdr_experts_attr *)cdr_graph_attr(g, c);       /* the graph's array may move */
     cdr_val in[CDR__EXB_N] = { dout[0] }, out[CDR__EXB_N_OUT];
     for (int i = 0; i < CDR__EX_N; i++) in[CDR__EXB_X + i] = cdr_graph_in(g, c, i);

@@ -2,7 +2,8 @@
  * lie in memory as they are used: with an adapter, an element is
  *   w_ij = W_ij + sum over k, ascending, of (scale B_ik) A_kj                                                      (1)
  * in F32, one chain that begins with the base's value, so that B = 0 leaves the base's bits, and the same chain whichever way the
- * matrix is read. Such values are made in a block of the matrix that stays in cache, never for more than the panel. */
+ * matrix is read. Packed weights (MXFP4) are unpacked. Such values are made in a block of the matrix that stays in cache, never for more
+ * than the panel. */
 #include "ops/experts/kernel.h"
 
 enum { BLOCK_ROWS = 64, BLOCK_COLS = 128 };      /* of the matrix, as it lies: multiples of every nr */
@@ -14,7 +15,7 @@ static bool adapted(const experts *x, int operand)
     return operand <= CDR__EX_W2 && cdr__experts_rank(x, operand - CDR__EX_W1) > 0;
 }
 
-static bool made(const experts *x, int operand) { return adapted(x, operand); }
+static bool made(const experts *x, int operand) { return adapted(x, operand) || !cdr_is_real(&x->t[operand]); }
 
 cdr__experts_block cdr__experts_block_take(const experts *x, bump *b)
 {
