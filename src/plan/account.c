@@ -1,4 +1,4 @@
-/* account.c: adds up a bundle. Bytes are exact; times are a roofline over the machine file's figures. */
+/* account.c: adds up a bundle. Bytes are exact; times follow from the machine file's figures (time.c). */
 #include "plan/account.h"
 #include <stdlib.h>
 
@@ -36,21 +36,34 @@ static cdr_cost call_cost(const cdr_bundle *b, const cdr_program *p, const cdr_c
     return cdr_op_cost(cdr_ops[c->op], p->attrs + c->attr, c->n_in, c->n_out, t);
 }
 
-static void add_coll(cdr_account *a, const char *name, int64_t bytes)
-{
-    int i = 0;
-    while (i < a->n_colls && strcmp(a->coll[i].name, name) != 0) i++;
-    if (i == CDR_ACCOUNT_COLLS) return;
-    if (i == a->n_colls) a->coll[a->n_colls++] = (cdr_account_coll){ name, 0, 0 };
-    a->coll[i].bytes += bytes;
-    a->coll[i].calls++;
-    a->wire_bytes += bytes;
-}
-
 static void add_classes(const cdr_value *v, int32_t n, cdr_scope scope, cdr_account *a)
 {
     for (int32_t i = 0; i < n; i++)
         if (v[i].scope == scope && v[i].alias == CDR_NONE && v[i].offset >= 0) a->by_class[v[i].cls] += v[i].stride * v[i].n_inst;
+}
+
+/* Whole parameters on their way: what a gather writes. */
+static bool *gathered(const cdr_program *p, int32_t n_shared)
+{
+    bool *is = cdr_alloc((size_t)p->n_vals + 1);
+    memset(is, 0, (size_t)p->n_vals + 1);
+    for (int32_t i = 0; i < p->n_calls; i++) {
+        const cdr_call *c = &p->calls[i];
+        const cdr_coll *k = coll_of(p, c);
+        for (int j = c->n_in; k && k->kind == CDR_COLL_GATHER && j < c->n_in + c->n_out; j++) {
+            cdr_val v = p->operands[c->arg + (uint32_t)j];
+            if (v >= n_shared) is[v - n_shared] = true;
+        }
+    }
+    return is;
+}
+
+/* Turns of each segment in a step. */
+static int64_t turns_of(const cdr_program *p, int segment)
+{
+    int64_t n = 0;
+    for (int32_t t = 0; t < p->n_turns; t++) n += p->turns[t].segment == segment;
+    return n;
 }
 
 void cdr_account_bundle(const cdr_bundle *b, cdr_account *a)
@@ -67,38 +80,28 @@ void cdr_account_bundle(const cdr_bundle *b, cdr_account *a)
     add_classes(b->shared, b->n_shared, CDR_RUN, a);
     add_classes(peak->vals, peak->n_vals, CDR_STEP, a);
     span *s = spans(b, peak);
+    bool *whole = gathered(peak, b->n_shared);
     for (int32_t i = 0; i < peak->n_vals; i++) {
         const cdr_value *v = &peak->vals[i];
-        if (v->scope == CDR_TURN && v->alias == CDR_NONE && s[i].start <= at && at <= s[i].end) a->by_class[v->cls] += v->stride * v->n_inst;
+        bool live = v->scope == CDR_TURN && v->alias == CDR_NONE && s[i].start <= at && at <= s[i].end;
+        if (live) a->by_class[whole[i] ? CDR_C_COMM : v->cls] += v->stride * v->n_inst;
     }
+    cdr_free(whole);
     cdr_free(s);
     a->unused_bytes = a->total_bytes;
     for (int c = 0; c < CDR_N_CLASSES; c++) a->unused_bytes -= a->by_class[c];
     const cdr_program *p = &b->progs[CDR_PROG_STEP];
-    for (int32_t t = 0; t < p->n_turns; t++) {
-        const cdr_segment *seg = &p->segs[p->turns[t].segment];
-        for (int32_t i = seg->first; i < seg->first + seg->n; i++) {
+    for (int32_t g = 0; g < p->n_segs; g++) {
+        const cdr_segment *seg = &p->segs[g];
+        int64_t n = turns_of(p, g);
+        for (int32_t i = seg->first; n > 0 && i < seg->first + seg->n; i++) {
             cdr_cost c = call_cost(b, p, &p->calls[i]);
-            a->flop += c.flop;
-            a->memory_bytes += c.read + c.write;
+            a->flop += c.flop * (double)n;
+            a->memory_bytes += (c.read + c.write) * (double)n;
             const cdr_coll *k = coll_of(p, &p->calls[i]);
-            if (k) add_coll(a, cdr_ops[p->calls[i].op]->name, k->wire_bytes);
+            if (k) a->wire_bytes += k->wire_bytes * n;
         }
     }
-}
-
-double cdr_account_step_s(const cdr_account *a, const cdr_machine *m, int dtype, cdr_basis *basis)
-{
-    double rate = cdr_quantity_value(dtype == CDR_BF16 ? &m->bf16 : &m->f32, basis);
-    double mem = m->n_tiers > 0 ? cdr_quantity_value(&m->tier[0].copy, NULL) : 0;
-    if (mem <= 0 && m->n_tiers > 0) mem = cdr_quantity_value(&m->tier[0].read, NULL);
-    const cdr_machine_link *l = cdr_machine_link_find(m, CDR_JOINS_DEVICE);
-    double link = l ? cdr_quantity_value(&l->bandwidth, NULL) : 0;
-    if (rate <= 0) return 0;
-    double s = a->flop / rate;
-    if (mem > 0) s = CDR_MAX(s, a->memory_bytes / mem);
-    if (link > 0) s += (double)a->wire_bytes / link;
-    return s;
 }
 
 static int by_place(const void *x, const void *y)
@@ -140,20 +143,5 @@ void cdr_account_comm(cdr_text *out, const cdr_bundle *b)
         const cdr_coll *k = coll_of(p, &p->calls[i]);
         if (k) cdr_text_printf(out, "%5d %-16s %-9s %12lld bytes  %s\n", i, cdr_ops[p->calls[i].op]->name, cdr_comm_name[k->comm], (long long)k->wire_bytes,
                                p->strings + p->calls[i].origin);
-    }
-}
-
-void cdr_account_timeline(cdr_text *out, const cdr_bundle *b, const cdr_machine *m, int dtype)
-{
-    const cdr_program *p = &b->progs[CDR_PROG_STEP];
-    double rate = cdr_quantity_value(dtype == CDR_BF16 ? &m->bf16 : &m->f32, NULL), at = 0;
-    double mem = m->n_tiers > 0 ? cdr_quantity_value(&m->tier[0].read, NULL) : 0;
-    cdr_text_printf(out, "%10s %10s  call (one turn of each segment)\n", "start ms", "ms");
-    for (int32_t i = 0; i < p->n_calls; i++) {
-        cdr_cost c = call_cost(b, p, &p->calls[i]);
-        double s = rate > 0 ? c.flop / rate : 0;
-        if (mem > 0) s = CDR_MAX(s, (c.read + c.write) / mem);
-        cdr_text_printf(out, "%10.3f %10.3f  %s\n", at * 1e3, s * 1e3, p->strings + p->calls[i].origin);
-        at += s;
     }
 }

@@ -1,26 +1,24 @@
-/* fit.c: what to do where a plan does not fit: up to three changes of the recipe, each compiled with this session's model
- * and options and found to fit. Tried in order of what they cost: layers recomputed, the loss in chunks, a smaller
- * micro-batch (the same global batch), a shorter sequence, more ranks. Message 5 of spec/interface.md, 8.
- */
+/* fit.c: what to do where a plan does not fit: up to three changes of the recipe, each compiled with this session's model and options and
+ * found to fit, cheapest predicted step first. Message 5 of spec/interface.md, 8.
+ *
+ * A change is a list of moves: layers recomputed where they were kept, frozen experts packed, the loss in smaller chunks, smaller
+ * micro-batches (the same global batch), parameters and experts over more ranks of the same machine (a larger shard, a smaller replicate),
+ * larger expert groups; then a shorter sequence, and more ranks. The search goes through the table of changes in order of what they mostly
+ * cost and ends with the third that fits. */
 #include "train/fit.h"
 #include "plan/account.h"
 
-/* Bytes of rank 0 under o, for the largest of its programs; 0: it does not compile, or does not fit. */
-static int64_t fitting_bytes(const cdr_session *s, const cdr_compile_opts *o)
-{
-    cdr_pool *pool = cdr_pool_new();
-    cdr_bundle b;
-    cdr_err err = { .status = CDR_OK };
-    int64_t total = 0;
-    if (cdr_compile(o, &s->builder, pool, &b, &err) == CDR_OK) total = b.run_bytes[0] + b.exec_bytes[0];
-    cdr_pool_free(pool);
-    return total <= o->budget_bytes ? total : 0;
-}
+typedef struct { cdr_compile_opts o; cdr_fix f; int64_t run_bytes, exec_bytes; } trial;
+typedef bool move(const cdr_session *s, trial *t);      /* false: cannot be done (any more) */
 
 static void set_key(cdr_fix *f, const char *key, const char *value)
 {
-    f->key[f->n_keys] = key;
-    snprintf(f->value[f->n_keys++], sizeof f->value[0], "%s", value);
+    int k = 0;
+    while (k < f->n_keys && strcmp(f->key[k], key) != 0) k++;
+    CDR_CHECK(k < CDR_FIX_KEYS);
+    f->n_keys = CDR_MAX(f->n_keys, k + 1);
+    f->key[k] = key;
+    snprintf(f->value[k], sizeof f->value[k], "%s", value);
 }
 
 static void set_number(cdr_fix *f, const char *key, int64_t x)
@@ -30,61 +28,154 @@ static void set_number(cdr_fix *f, const char *key, int64_t x)
     set_key(f, key, value);
 }
 
-static bool try_policy(const cdr_session *s, cdr_fix *f)
+/* Compiles rank 0, whose largest program counts; true: it fits. */
+static bool fits(const cdr_session *s, trial *t)
 {
-    cdr_compile_opts o = s->opts;
-    if (o.policy != CDR_POLICY_KEEP) return false;
-    o.policy = CDR_POLICY_AUTO;
-    set_key(f, "memory.policy", "auto");
-    return (f->total_bytes = fitting_bytes(s, &o)) > 0;
-}
-
-static bool try_loss_chunk(const cdr_session *s, cdr_fix *f)
-{
-    cdr_compile_opts o = s->opts;
-    int64_t now = o.loss_chunk_tokens > 0 ? CDR_MIN(o.loss_chunk_tokens, o.T) : o.T;
-    for (int64_t chunk = now / 2; chunk >= CDR_MAX(now / 16, 16); chunk /= 2) {
-        o.loss_chunk_tokens = chunk;
-        if ((f->total_bytes = fitting_bytes(s, &o)) == 0) continue;
-        set_number(f, "memory.loss_chunk_tokens", chunk);
-        return true;
+    cdr_pool *pool = cdr_pool_new();
+    cdr_bundle b;
+    cdr_err err = { .status = CDR_OK };
+    bool ok = cdr_compile(&t->o, &s->builder, pool, &b, &err) == CDR_OK;
+    t->run_bytes = ok ? b.run_bytes[0] : INT64_MAX / 2;
+    t->exec_bytes = ok ? b.exec_bytes[0] : 0;
+    t->f.total_bytes = t->run_bytes + t->exec_bytes;
+    ok = ok && t->f.total_bytes <= t->o.budget_bytes;
+    if (ok) {
+        cdr_account a = { 0 };
+        cdr_account_time(&b, &t->o.mesh, &s->machine, t->o.compute, &a);
+        t->f.step_s = a.time.step_s;
     }
-    return false;
+    cdr_pool_free(pool);
+    return ok;
 }
 
-/* The largest micro-batch below the present one; with a shorter sequence where one sequence is too much. */
-static bool try_micro_batch(const cdr_session *s, cdr_fix *f, bool shorter)
+/* ---- moves -------------------------------------------------------------------------------------------------------------- */
+
+static bool recompute(const cdr_session *s, trial *t)
 {
-    int64_t sequence = s->r.train.sequence_length, T = s->opts.T;
-    for (int64_t t = (shorter ? CDR_MIN(sequence, T) : T) / 2; t >= (shorter ? 8 : sequence); t /= 2) {
-        if (T % t != 0 || t % 8 != 0 || (!shorter && t % sequence != 0)) return false;
-        cdr_compile_opts o = s->opts;
-        o.T = t;
-        o.n_micro = (int)(o.n_micro * (T / t));
-        if (shorter) o.gen_S = CDR_MAX((int64_t)64, t);
-        if ((f->total_bytes = fitting_bytes(s, &o)) == 0) continue;
-        if (shorter) set_number(f, "train.sequence_length", t);
-        set_number(f, "train.micro_batch_tokens", t);
-        return true;
-    }
-    return false;
+    (void)s;
+    if (t->o.policy != CDR_POLICY_KEEP) return false;
+    t->o.policy = CDR_POLICY_AUTO;
+    set_key(&t->f, "memory.policy", "auto");
+    return true;
 }
 
-static bool try_ranks(const cdr_session *s, cdr_fix *f)
+/* Stacks of experts that are frozen and not packed. */
+static bool pack(const cdr_session *s, trial *t)
+{
+    bool any = false;
+    for (int32_t i = 0; i < s->bundle.n_params; i++) {
+        const cdr_param *q = &s->bundle.params[i];
+        bool stack = q->place == CDR_PLACE_EXPERT && q->train == CDR_FROZEN && q->global.n_dim == 3;
+        any = any || (stack && s->bundle.shared[q->shard].t.dtype != CDR_MXFP4);
+    }
+    if (!any || t->o.experts_dtype == CDR_MXFP4) return false;
+    t->o.experts_dtype = CDR_MXFP4;
+    set_key(&t->f, "precision.experts", "mxfp4");
+    return true;
+}
+
+static bool chunk_loss(const cdr_session *s, trial *t)
+{
+    (void)s;
+    int64_t now = t->o.loss_chunk_tokens > 0 ? CDR_MIN(t->o.loss_chunk_tokens, t->o.T) : t->o.T;
+    if (now / 2 < 16) return false;
+    t->o.loss_chunk_tokens = now / 2;
+    set_number(&t->f, "memory.loss_chunk_tokens", now / 2);
+    return true;
+}
+
+static bool halve(trial *t)
+{
+    if (t->o.T % 16 != 0 || t->o.n_micro > 8192) return false;
+    t->o.T /= 2;
+    t->o.n_micro *= 2;
+    return true;
+}
+
+/* As many more of them; a multiple of the sequence. */
+static bool halve_micro(const cdr_session *s, trial *t)
+{
+    if (t->o.T % (2 * s->r.train.sequence_length) != 0 || !halve(t)) return false;
+    set_number(&t->f, "train.micro_batch_tokens", t->o.T);
+    return true;
+}
+
+static bool shorten(const cdr_session *s, trial *t)
+{
+    if (halve_micro(s, t)) return true;
+    if (!halve(t)) return false;
+    t->o.sequence = t->o.T;
+    t->o.gen_S = CDR_MAX((int64_t)64, t->o.T);
+    set_number(&t->f, "train.sequence_length", t->o.T);
+    set_number(&t->f, "train.micro_batch_tokens", t->o.T);
+    return true;
+}
+
+static bool widen(const cdr_session *s, trial *t)
+{
+    (void)s;
+    cdr_mesh *m = &t->o.mesh;
+    if (m->size[CDR_AXIS_REPLICATE] == 1) return false;
+    m->size[CDR_AXIS_SHARD] *= m->size[CDR_AXIS_REPLICATE];
+    m->size[CDR_AXIS_REPLICATE] = 1;
+    set_number(&t->f, "parallel.replicate", 1);
+    set_number(&t->f, "parallel.shard", m->size[CDR_AXIS_SHARD]);
+    return true;
+}
+
+static bool spread_experts(const cdr_session *s, trial *t)
+{
+    int ep = 2 * cdr_mesh_expert(&t->o.mesh);
+    if (s->info->moe.experts <= 0 || ep > t->o.mesh.size[CDR_AXIS_SHARD] || s->info->moe.experts % ep != 0) return false;
+    t->o.mesh.expert = ep;
+    set_number(&t->f, "parallel.expert", ep);
+    return true;
+}
+
+static bool more_ranks(const cdr_session *s, trial *t)
 {
     bool per_node = s->r.memory.device_limit <= 0 && s->machine.n_tiers > 0 && s->machine.tier[0].per_node;
-    for (int by = 2; by <= s->opts.n_micro; by *= 2) {
-        cdr_compile_opts o = s->opts;
-        if (s->bundle.run_bytes[0] / by > o.budget_bytes / (per_node ? by : 1)) continue;      /* fewer bytes than a by-th of it no rank has */
-        int width = o.mesh.size[CDR_AXIS_SHARD] * by, world = o.mesh.world * by;
-        o.n_micro /= by;
-        o.mesh = (cdr_mesh){ .size = { o.mesh.size[CDR_AXIS_REPLICATE], width, 1 }, .world = world };
-        if (per_node) o.budget_bytes /= by;
-        if (s->r.machine.threads <= 0) o.n_threads = CDR_MAX(1, o.n_threads / by);
-        if ((f->total_bytes = fitting_bytes(s, &o)) == 0) continue;
-        set_number(f, "machine.devices", world);
-        set_number(f, "parallel.shard", width);
-        return true;
+    if (t->o.n_micro % 2 != 0) return false;
+    t->o.n_micro /= 2;
+    t->o.mesh.size[CDR_AXIS_SHARD] *= 2;
+    t->o.mesh.world *= 2;
+    if (per_node) t->o.budget_bytes /= 2;
+    if (s->r.machine.threads <= 0) t->o.n_threads = CDR_MAX(1, t->o.n_threads / 2);
+    set_number(&t->f, "machine.devices", t->o.mesh.world);
+    set_number(&t->f, "parallel.shard", t->o.mesh.size[CDR_AXIS_SHARD]);
+    return true;
+}
+
+/* ---- search ------------------------------------------------------------------------------------------------------------- */
+
+/* first: done once each, and compiled; then: once more each time, until it fits. run: makes what lives all run smaller, or adds ranks. */
+typedef struct { move *first[2], *then; bool run; } change;
+static const change changes[] = {
+    { { recompute, NULL }, NULL, false },
+    { { pack, NULL }, halve_micro, true },
+    { { NULL, NULL }, chunk_loss, false },
+    { { NULL, NULL }, halve_micro, false },
+    { { widen, NULL }, halve_micro, true },
+    { { spread_experts, NULL }, halve_micro, true },
+    { { widen, spread_experts }, halve_micro, true },
+    { { NULL, NULL }, shorten, false },
+    { { NULL, NULL }, more_ranks, true },
+};
+
+static bool try_change(const cdr_session *s, const change *c, trial *t)
+{
+    *t = (trial){ .o = s->opts, .run_bytes = s->bundle.run_bytes[0], .exec_bytes = s->bundle.exec_bytes[0] };
+    memset(t->o.mesh.rank, 0, sizeof t->o.mesh.rank);
+    t->o.mesh.world_rank = 0;
+    if (!c->run && t->run_bytes > t->o.budget_bytes) return false;
+    for (int i = 0; i < 2 && c->first[i]; i++) if (!c->first[i](s, t)) return false;
+    if (c->first[0] && fits(s, t)) return true;
+    int64_t run = t->run_bytes, exec = t->exec_bytes, parts = 1;
+    while (c->then && c->then(s, t)) {
+        parts *= 2;
+        /* no program has fewer bytes than these: with half the tokens half of what comes and goes, on twice the ranks half of all */
+        int64_t least = c->then == more_ranks ? (run + exec) / parts : c->then == chunk_loss ? run : run + exec / parts;
+        if (least <= t->o.budget_bytes && fits(s, t)) return true;
     }
     return false;
 }
@@ -94,12 +185,13 @@ int cdr__fixes(const cdr_session *s, cdr_fix fix[CDR_MAX_FIXES])
     int n = 0;
     memset(fix, 0, sizeof *fix * CDR_MAX_FIXES);
     if (s->opts.budget_bytes <= 0) return 0;
-    if (s->bundle.run_bytes[0] > s->opts.budget_bytes) return try_ranks(s, &fix[0]) ? 1 : 0;      /* nothing else makes what lives all run smaller */
-    if (try_policy(s, &fix[n])) n++;
-    else fix[n] = (cdr_fix){ 0 };
-    if (try_loss_chunk(s, &fix[n])) n++;
-    if (n < CDR_MAX_FIXES && (try_micro_batch(s, &fix[n], false) || try_micro_batch(s, &fix[n], true))) n++;
-    if (n < CDR_MAX_FIXES && try_ranks(s, &fix[n])) n++;
+    for (int i = 0; i < CDR_COUNT(changes) && n < CDR_MAX_FIXES; i++) {
+        trial t;
+        if (!try_change(s, &changes[i], &t)) continue;
+        int k = n++;
+        for (; k > 0 && t.f.step_s > 0 && fix[k - 1].step_s > t.f.step_s; k--) fix[k] = fix[k - 1];
+        fix[k] = t.f;
+    }
     return n;
 }
 
@@ -109,6 +201,7 @@ void cdr__fix_text(cdr_text *t, const cdr_fix *f)
     for (int i = 0; i < f->n_keys; i++) cdr_text_printf(t, "%s%s=%s", i ? " " : "", f->key[i], f->value[i]);
     cdr_format_count(bytes, f->total_bytes);
     cdr_text_printf(t, " -> %s bytes", bytes);
+    if (f->step_s > 0) cdr_text_printf(t, ", %.4g s a step", f->step_s);
 }
 
 cdr_status cdr__does_not_fit(const cdr_session *s, cdr_err *err)

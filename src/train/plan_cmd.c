@@ -1,162 +1,94 @@
-/* plan_cmd.c: the real compile of every rank, without a device, and what it costs. */
-#include "plan/account.h"
-#include "train/fit.h"
+/* plan_cmd.c: the real compile of every rank class, without a device, and what it costs. What is printed: plan_text.c. */
+#include "train/plan_cmd.h"
 #include <stdlib.h>
 
-typedef struct {
-    cdr_session s; cdr_account a; cdr_basis basis; double step_s; int64_t limit; bool fits;
-    cdr_fix fix[CDR_MAX_FIXES]; int n_fixes;        /* where it does not fit */
-    bool *layer;                                    /* --layers: those that are printed; NULL: all */
-} plan;
-
-/* The machine decides kernels: a CPU machine file has this machine's instruction sets, capped by the file's arch. */
-static cdr_status target(plan *p, int *kind, uint32_t *isa, int *n_threads, cdr_err *err)
+/* A kind without a backend has no kernels of its own; its programs are BF16, as its machines are. */
+static cdr_status no_backend(plan *p, cdr_err *err)
 {
-    const cdr_machine *m = &p->s.machine;
-    bool cuda = p->s.r.machine.device == CDR_USE_CUDA || strcmp(m->kind, "cuda") == 0;
-    *kind = cuda ? CDR_DEV_CUDA : CDR_DEV_CPU;
-    if (!cuda && strcmp(m->kind, "cpu") != 0)
-        CDR_FAIL_ID(err, CDR_EUSER, "plan.no-backend", "machine.file: %s is of kind %s, for which this version has no kernel tables. Use a cpu or cuda machine",
-                    m->name, m->kind);
-    *isa = cuda ? CDR_ISA_SM80 | CDR_ISA_SM90 : cdr_cpu_isa(err);
-    if (err->status != CDR_OK) return err->status;
-    *n_threads = cuda && p->s.r.machine.threads <= 0 ? 1 : cdr__session_threads(&p->s, (int)m->cores, strcmp(m->name, "auto") == 0);
+    static const char *const key[] = { "precision.compute", "precision.params" };
+    for (int i = 0; i < 2; i++)
+        if ((i ? p->s.r.precision.params : p->s.r.precision.compute) == CDR_PREC_AUTO)
+            CDR_TRY(cdr_recipe_derive(&p->s.r, key[i], i == 0 || p->s.r.precision.compute == CDR_PREC_BF16 ? "bf16" : "f32", p->s.machine.name, err));
     return CDR_OK;
 }
 
+/* The machine decides kernels. A CPU machine file has this machine's instruction sets; of no other plan are they a part. */
+static cdr_status target(plan *p, cdr_err *err)
+{
+    const cdr_machine *m = &p->s.machine;
+    bool cuda = p->s.r.machine.device == CDR_USE_CUDA || (p->s.r.machine.device == CDR_USE_AUTO && strcmp(m->kind, "cuda") == 0);
+    bool cpu = !cuda && (p->s.r.machine.device == CDR_USE_CPU || strcmp(m->kind, "cpu") == 0);
+    p->kind = cuda ? CDR_DEV_CUDA : cpu ? CDR_DEV_CPU : CDR_N_DEVICES;
+    p->isa = cuda ? CDR_ISA_SM80 | CDR_ISA_SM90 : cpu ? cdr_cpu_isa(err) : 0;
+    if (err->status != CDR_OK) return err->status;
+    p->n_threads = cpu || p->s.r.machine.threads > 0 ? cdr__session_threads(&p->s, (int)m->cores, strcmp(m->name, "auto") == 0) : 1;
+    return cuda || cpu ? CDR_OK : no_backend(p, err);
+}
+
+static cdr_status compile_rank(plan *p, int rank, cdr_bundle *b, cdr_err *err)
+{
+    cdr_session *s = &p->s;
+    cdr__session_mesh(s, rank, s->n_ranks);
+    CDR_TRY(cdr__session_opts(s, p->kind, p->isa, p->n_threads, err));
+    s->opts.plan_kernels = p->kind != CDR_DEV_CPU;
+    return cdr_compile(&s->opts, &s->builder, s->pool, b, err);
+}
+
+/* The first and the last rank stand for all where they are of one class (plan/classes.c); else every rank is compiled. */
 static cdr_status compile_all(plan *p, int rank, cdr_err *err)
 {
     cdr_session *s = &p->s;
-    int kind = CDR_DEV_CPU, n_threads = 1, n = s->n_ranks;
-    uint32_t isa = 0;
-    CDR_TRY(target(p, &kind, &isa, &n_threads, err));
-    cdr_bundle *all = cdr_pool_alloc(s->pool, sizeof *all * (size_t)n);
-    const cdr_bundle **ptr = cdr_pool_alloc(s->pool, sizeof *ptr * (size_t)n);
-    int64_t t0 = cdr_now_ns();
-    for (int r = 0; r < n; r++) {
-        cdr__session_mesh(s, r, n);
-        CDR_TRY(cdr__session_opts(s, kind, isa, n_threads, err));
-        CDR_TRY(cdr_compile(&s->opts, &s->builder, s->pool, &all[r], err));
-        ptr[r] = &all[r];
-    }
-    CDR_TRY(cdr_verify_ranks(ptr, n, err));
-    s->compile_s = (double)(cdr_now_ns() - t0) * 1e-9;
+    int n = s->n_ranks;
     if (rank < 0 || rank >= n) CDR_FAIL_ID(err, CDR_EUSAGE, "usage.rank", "--rank %d: there are ranks 0 to %d", rank, n - 1);
-    s->bundle = all[rank];
-    cdr_account_bundle(&s->bundle, &p->a);
-    p->limit = s->opts.budget_bytes;
-    p->fits = p->limit <= 0 || p->a.total_bytes <= p->limit;
-    if (!p->fits) p->n_fixes = cdr__fixes(s, p->fix);
-    p->step_s = cdr_account_step_s(&p->a, &s->machine, s->opts.compute, &p->basis);
+    CDR_TRY(target(p, err));
+    const cdr_bundle **of = cdr_pool_alloc(s->pool, sizeof *of * (size_t)n);       /* by rank: the bundle of its class */
+    p->classes = cdr_pool_alloc(s->pool, sizeof *p->classes * (size_t)n);
+    int64_t t0 = cdr_now_ns();
+    cdr_bundle *first = cdr_pool_alloc(s->pool, sizeof *first), *last = cdr_pool_alloc(s->pool, sizeof *last), *mine = first;
+    CDR_TRY(compile_rank(p, 0, first, err));
+    if (n > 1) CDR_TRY(compile_rank(p, n - 1, last, err));
+    p->n_classes = 1;
+    p->classes[0] = (plan_class){ .bundle = first, .ranks = n };
+    for (int r = 0; r < n; r++) of[r] = first;
+    if (n > 1 && cdr_account_class(first, last)) {
+        p->classes[0].ranks = 1;
+        for (int r = 1; r < n; r++) {
+            cdr_bundle *b = r == n - 1 ? last : cdr_pool_alloc(s->pool, sizeof *b);
+            if (b != last) CDR_TRY(compile_rank(p, r, b, err));
+            int k = 0;
+            while (k < p->n_classes && cdr_account_class(p->classes[k].bundle, b)) k++;
+            if (k == p->n_classes) p->classes[p->n_classes++] = (plan_class){ .bundle = b };
+            p->classes[k].ranks++;
+            of[r] = b;
+        }
+    }
+    CDR_TRY(cdr_verify_ranks(of, n, err));
+    s->compile_s = (double)(cdr_now_ns() - t0) * 1e-9;
+    if (rank > 0 && of[rank] == first) {
+        mine = rank == n - 1 ? last : cdr_pool_alloc(s->pool, sizeof *mine);
+        if (mine != last) CDR_TRY(compile_rank(p, rank, mine, err));
+    }
+    s->bundle = rank > 0 && of[rank] != first ? *of[rank] : *mine;
+    cdr__session_mesh(s, rank, n);
+    s->opts.mesh = s->mesh;
     return CDR_OK;
 }
 
-static double mb(int64_t x) { return (double)x * 1e-6; }
-
-static void to_text(const plan *p, cdr_text *t)
+static void reckon(plan *p)
 {
-    const cdr_session *s = &p->s;
-    const cdr_account *a = &p->a;
-    char n[32], limit[32], off[32];
-    cdr_text_printf(t, "model     %s\n", cdr__summary(s));
-    cdr_format_count(n, s->info->n_params);
-    cdr_format_count(limit, s->info->n_active);
-    cdr_format_count(off, cdr__trained_params(s));
-    if (s->info->n_params >= 1000000) cdr_text_printf(t, "          %s parameters, %s active, %s trained\n", n, limit, off);     /* the line above rounds */
-    cdr_text_printf(t, "mesh      %s; %lld micro-batch%s of %lld tokens a rank; %d rank%s compiled in %.2f s\n", cdr__mesh_text(s),
-                    (long long)s->r.ranks.n_micro, s->r.ranks.n_micro == 1 ? "" : "es", (long long)s->opts.T,
-                    s->n_ranks, s->n_ranks == 1 ? "" : "s", s->compile_s);
-    cdr_text_printf(t, "per device, MB:");
-    for (int c = 0, first = 1; c < CDR_N_CLASSES; c++)
-        if (a->by_class[c] > 0) {
-            cdr_text_printf(t, "%s %s %.2f", first ? "" : " |", cdr_class_name[c], mb(a->by_class[c]));
-            first = 0;
-        }
-    cdr_text_printf(t, "\n");
-    cdr_format_count(n, a->total_bytes);
-    cdr_text_printf(t, "          %s bytes", n);
-    cdr_format_count(limit, p->limit);
-    cdr_format_count(off, llabs(p->limit - a->total_bytes));
-    if (p->limit > 0) cdr_text_printf(t, p->fits ? " of %s: fits, %s free" : " of %s: does not fit, short by %s", limit, off);
-    cdr_text_printf(t, "; peak at %s %s; placement %.4f x its lower bound\n", a->peak_prog, a->peak_at,
-                    (double)a->total_bytes / (double)CDR_MAX(a->lower_bound_bytes, 1));
-    for (int i = 0; i < p->n_fixes; i++) {
-        cdr_text_printf(t, i ? "          " : "fits with ");
-        cdr__fix_text(t, &p->fix[i]);
-        cdr_text_append(t, "\n", 1);
+    cdr_session *s = &p->s;
+    for (int k = 0; k < p->n_classes; k++) cdr_account_bundle(p->classes[k].bundle, &p->classes[k].a);
+    p->limit = s->opts.budget_bytes;
+    p->fits = true;
+    for (int k = 0; k < p->n_classes; k++) {
+        p->fits = p->fits && (p->limit <= 0 || p->classes[k].a.total_bytes <= p->limit);
+        if (p->classes[k].a.total_bytes > p->classes[p->worst].a.total_bytes) p->worst = k;
     }
-    cdr_text_printf(t, "traffic  ");
-    for (int i = 0; i < a->n_colls; i++)
-        cdr_text_printf(t, "%s %s %.2f MB (%lld calls)", i ? "," : "", a->coll[i].name, mb(a->coll[i].bytes), (long long)a->coll[i].calls);
-    cdr_text_printf(t, "%s a step and rank\n", a->n_colls ? "" : " none");
-    if (p->step_s > 0)
-        cdr_text_printf(t, "time      %.4g s a step, %.4g tokens/s by roofline (%s figures of machine %s)\n", p->step_s,
-                        (double)s->r.train.global_batch_tokens / p->step_s, cdr_basis_name[p->basis], s->machine.name);
-    else cdr_text_printf(t, "time      unknown: machine %s has no measured GEMM rate (cadre bench --write-machine FILE)\n", s->machine.name);
-    cdr_text_printf(t, "verified  ordering, overlap and in-place of every program; same collective order on all %d ranks; program hash %016llx\n", s->n_ranks,
-                    (unsigned long long)s->bundle.hash);
-}
-
-static void to_json(const plan *p, cdr_jw *w)
-{
-    const cdr_session *s = &p->s;
-    const cdr_account *a = &p->a;
-    cdr_jw_begin(w, NULL, '{');
-    cdr_jw_bool(w, "fits", p->fits);
-    cdr_jw_int(w, "short_bytes", p->fits ? 0 : a->total_bytes - p->limit);
-    cdr_jw_real(w, "compile_s", s->compile_s);
-    cdr_jw_u64hex(w, "program_hash", s->bundle.hash);
-    cdr_jw_begin(w, "parameters", '{');
-    cdr_jw_int(w, "text", s->info->n_params);
-    cdr_jw_int(w, "total", s->info->n_params);
-    cdr_jw_int(w, "active", s->info->n_active);
-    cdr_jw_int(w, "trained", cdr__trained_params(s));
-    cdr_jw_end(w, '}');
-    cdr_jw_begin(w, "rank_classes", '[');
-    cdr_jw_begin(w, NULL, '{');
-    cdr_jw_int(w, "ranks", s->n_ranks);
-    cdr_jw_begin(w, "tiers", '{');
-    cdr_jw_begin(w, s->bundle.tiers[0].name, '{');
-    cdr_jw_int(w, "limit_bytes", p->limit);
-    cdr_jw_int(w, "total_bytes", a->total_bytes);
-    cdr_jw_int(w, "run_bytes", a->run_bytes);
-    cdr_jw_int(w, "exec_bytes", a->exec_bytes);
-    cdr_jw_int(w, "lower_bound_bytes", a->lower_bound_bytes);
-    cdr_jw_str(w, "peak_at", a->peak_at);
-    cdr_jw_begin(w, "by_class", '{');
-    for (int c = 0; c < CDR_N_CLASSES; c++) cdr_jw_int(w, cdr_class_name[c], a->by_class[c]);
-    cdr_jw_int(w, "unused", a->unused_bytes);
-    cdr_jw_end(w, '}');
-    cdr_jw_end(w, '}');
-    cdr_jw_end(w, '}');
-    cdr_jw_end(w, '}');
-    cdr_jw_end(w, ']');
-    cdr_jw_begin(w, "comm", '[');
-    for (int i = 0; i < a->n_colls; i++) {
-        cdr_jw_begin(w, NULL, '{');
-        cdr_jw_str(w, "kind", a->coll[i].name);
-        cdr_jw_int(w, "bytes_per_step", a->coll[i].bytes);
-        cdr_jw_int(w, "calls", a->coll[i].calls);
-        cdr_jw_end(w, '}');
-    }
-    cdr_jw_end(w, ']');
-    cdr_jw_begin(w, "predicted", '{');
-    if (p->step_s > 0) cdr_jw_real(w, "step_s", p->step_s);
-    else cdr_jw_null(w, "step_s");
-    cdr_jw_real(w, "flop", a->flop);
-    cdr_jw_bool(w, "calibrated", p->basis == CDR_BASIS_MEASURED);
-    cdr_jw_end(w, '}');
-    cdr_jw_begin(w, "fixes", '[');
-    for (int i = 0; i < p->n_fixes; i++) {
-        cdr_jw_begin(w, NULL, '{');
-        cdr_jw_begin(w, "set", '{');
-        for (int k = 0; k < p->fix[i].n_keys; k++) cdr_jw_str(w, p->fix[i].key[k], p->fix[i].value[k]);
-        cdr_jw_end(w, '}');
-        cdr_jw_int(w, "total_bytes", p->fix[i].total_bytes);
-        cdr_jw_end(w, '}');
-    }
-    cdr_jw_end(w, ']');
-    cdr_jw_end(w, '}');
+    cdr_account *a = &p->classes[p->worst].a;
+    cdr_account_traffic(p->classes[p->worst].bundle, &s->mesh, &s->machine, a);
+    cdr_account_time(p->classes[p->worst].bundle, &s->mesh, &s->machine, s->opts.compute, a);
+    p->stand_ins = cdr_compile_stand_ins(p->classes[p->worst].bundle);
+    if (!p->fits) p->n_fixes = cdr__fixes(s, p->fix);
 }
 
 /* --layers: of what --print prints, the lines that name no layer or one of these. */
@@ -191,7 +123,7 @@ static cdr_status extra(const plan *p, const char *what, cdr_text *t, cdr_err *e
     } else if (strcmp(what, "memory") == 0) cdr_account_memory(t, &s->bundle, CDR_PROG_STEP);
     else if (strcmp(what, "why") == 0) cdr_compile_why(t, &s->opts, &s->bundle);
     else if (strcmp(what, "comm") == 0) cdr_account_comm(t, &s->bundle);
-    else if (strcmp(what, "timeline") == 0) cdr_account_timeline(t, &s->bundle, &s->machine, s->opts.compute);
+    else if (strcmp(what, "timeline") == 0) cdr_account_timeline(t, &s->bundle, &s->mesh, &s->machine, s->opts.compute);
     else CDR_FAIL_ID(err, CDR_EUSAGE, "usage.print", "--print %s: unknown. Use program, memory, why, comm or timeline", what);
     return CDR_OK;
 }
@@ -204,6 +136,7 @@ static cdr_status run(plan *p, const cdr_plan_args *a, cdr_text *text, cdr_text 
     CDR_TRY(cdr_recipe_resolve_ranks(&s->r, (int)n, err));
     cdr__session_mesh(s, 0, (int)n);
     CDR_TRY(compile_all(p, a->rank, err));
+    reckon(p);
     CDR_TRY(read_layers(p, a->layers, err));
     for (int i = 0; i < a->n_print; i++) {
         cdr_text lines = { 0 };
@@ -213,9 +146,9 @@ static cdr_status run(plan *p, const cdr_plan_args *a, cdr_text *text, cdr_text 
         cdr_text_free(&lines);
         CDR_TRY(st);
     }
-    to_text(p, text);
+    cdr__plan_text(p, text);
     cdr_jw w = { .t = json };
-    to_json(p, &w);
+    cdr__plan_json(p, &w);
     return a->require_fit && !p->fits ? cdr__does_not_fit(s, err) : CDR_OK;
 }
 
