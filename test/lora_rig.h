@@ -40,7 +40,7 @@ typedef struct {
     double loss[LORA_STEPS], norm[LORA_STEPS], eval[2];       /* eval: before and after the steps */
     float logits[16 * LORA_VOCAB];                            /* before the steps */
     int32_t load[LORA_LAYERS * LORA_EXPERTS];                 /* of the last step */
-    lora_param param[LORA_PARAMS]; int n_params, n_calls;
+    lora_param param[LORA_PARAMS]; int n_params, n_calls, n_exchanges;       /* exchanges: calls of the step that send rows to other ranks */
     int64_t n_floats, slab_bytes, planned_bytes;
     int status; char text[1200];
     float data[LORA_FLOATS];
@@ -314,7 +314,9 @@ static inline cdr_status lora_body(const lora_run *c, int rank, lora_result *r, 
     if (lora_base_hash(&b, x) != before) return cdr_fail(err, CDR_ENUMERIC, "test", "the base has changed");
     CDR_TRY(lora_eval(x, &o.mesh, 1, r, err));
     lora_collect(&b, x, &o.mesh, r);
-    r->n_calls = b.progs[CDR_PROG_STEP].n_calls;
+    const cdr_program *p = &b.progs[CDR_PROG_STEP];
+    r->n_calls = p->n_calls;
+    for (int32_t i = 0; i < p->n_calls && rank == 0; i++) r->n_exchanges += strncmp(cdr_ops[p->calls[i].op]->name, "experts_ep", 10) == 0;
     r->slab_bytes = (int64_t)cdr_exec_slab_bytes(x, 0);
     r->planned_bytes = b.run_bytes[0] + b.exec_bytes[0];
     cdr_exec_close(x);

@@ -285,6 +285,30 @@ static void options_of_the_base_hold_with_adapters(void)
     same(c, "two threads");
 }
 
+/* Expert groups: adapters of experts lie where the experts do, and an expert's gradient is formed per source shard. */
+static void one_curve_with_expert_groups(void)
+{
+    static const struct { int replicate, shard, expert, n_micro; double factor; } ep[] = { { 1, 2, 2, 2, 1 }, { 1, 4, 4, 1, 1.25 }, { 1, 4, 2, 1, 4 }, { 2, 2, 2, 1, 1 } };
+    for (int w = 0; w < 2; w++) {
+        lora_run c = w ? wide() : lora_default();
+        T_CHECK(lora_go(&c, ref) == 0);
+        for (int i = 0; i < CDR_COUNT(ep); i++) {
+            if (t_quick() && i % 2) continue;
+            lora_run d = c;
+            char what[80];
+            d.replicate = ep[i].replicate;
+            d.shard = ep[i].shard;
+            d.expert = ep[i].expert;
+            d.n_micro = ep[i].n_micro;
+            d.dispatch_factor = ep[i].factor;
+            d.policy = i == 2 ? CDR_POLICY_RECOMPUTE : CDR_POLICY_KEEP;
+            snprintf(what, sizeof what, "%s, replicate %d, shard %d, expert %d", w ? "wide" : "small", d.replicate, d.shard, d.expert);
+            same(d, what);
+            T_CHECK(got->n_exchanges >= 2 * 3);                /* forward and backward of three layers */
+        }
+    }
+}
+
 /* The norm and clipping where no adapter lies on the experts, which are split over ranks. */
 static void clipping_without_adapters_on_experts(void)
 {
@@ -297,6 +321,8 @@ static void clipping_without_adapters_on_experts(void)
     c.shard = 2;
     c.n_micro = 2;
     same(c, "attention alone on two shards");
+    c.expert = 2;
+    same(c, "attention alone on an expert group of two");
 }
 
 /* ---- recipes ---- */
@@ -517,8 +543,11 @@ static void save_resume_and_go_on_to_the_bit(void)
     T_HAS(slurp("a/events.jsonl", NULL), "{\"kind\":\"experts w2\",\"matched\":24,\"expected\":24,\"rank\":2,\"parameters\":");
     /* two ranks read what one wrote */
     T_CHECK(run("train %s/r.yaml --out %s/c --steps 2", dir, dir) == 0);
-    T_CHECK(run("launch -n 2 train %s/r.yaml --out %s/c --steps 4", dir, dir) == 0);
+    T_CHECK(run("launch -n 2 train %s/r.yaml --out %s/c --steps 3 --ep 2", dir, dir) == 0);
     T_HAS(out, "resumed at step 2");
+    T_CHECK(run("launch -n 2 train %s/r.yaml --out %s/c --steps 4", dir, dir) == 0);
+    T_HAS(out, "resumed at step 3");
+    T_CHECK(run("train %s/r.yaml --out %s/c --steps 4", dir, dir) == 0);
     const char *a = strstr(slurp("a/events.jsonl", NULL), "\"step\":4,\"loss\":"), *c = strstr(slurp("c/events.jsonl", NULL), "\"step\":4,\"loss\":");
     T_CHECK(a && c && strncmp(a, c, strcspn(a + 16, ",") + 16) == 0);
 }
@@ -553,6 +582,7 @@ int main(int argc, char **argv)
     got = lora_shared();
     texts = cdr_pool_new();
     T_RUN(one_curve_on_every_layout);                          /* ranks are forked before this process has threads */
+    T_RUN(one_curve_with_expert_groups);
     T_RUN(options_of_the_base_hold_with_adapters);
     T_RUN(clipping_without_adapters_on_experts);
     T_RUN(zero_b_is_the_base_to_the_bit);
