@@ -79,9 +79,9 @@ size_t cdr__experts_bwd_lay(const experts *x, const cdr_type *out_t, void *base,
         s->low_a[m] = rank > 0 ? bump_floats(&b, s->chunk * s->ld_k[m]) : NULL;
         s->low_b[m] = rank > 0 ? bump_floats(&b, s->chunk * s->ld_k[m]) : NULL;
     }
-    for (int i = 0; i < CDR__EXB_N_OUTER; i++) {            /* no chunk cuts an expert whose rows all fit */
+    for (int i = 0; i < CDR__EXB_N_OUTER; i++) {            /* no chunk cuts an expert whose rows all fit, but the end of a round may */
         const cdr_type *t = &out_t[CDR__EXB_DW1 + i];
-        s->open[i] = !cdr_absent(t) && x->S * x->T > s->chunk ? bump_floats(&b, levels(x) * t->n[1] * t->n[2]) : NULL;
+        s->open[i] = !cdr_absent(t) && x->S * x->T * CDR_MIN(x->A, x->E) > s->chunk ? bump_floats(&b, levels(x) * t->n[1] * t->n[2]) : NULL;
     }
     s->list = bump_take(&b, (size_t)cdr__experts_max_tiles(x, s->chunk) * sizeof(tile));
     s->segments = bump_take(&b, (size_t)CDR_MIN(x->E, s->chunk) * sizeof(tile));
