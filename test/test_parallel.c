@@ -145,9 +145,45 @@ static void one_curve_on_every_layout(void)
     printf("      %d of %d choices run, %d with the bits of one rank\n", n, n_all, same);
 }
 
+/* What the runs above rest on: each step has a shard without a trained token and one without a live row, the others are uneven; forced
+ * routes send all tokens where they say, learned ones move every bias; and another learning rate is seen in the bits. */
+static void the_runs_have_what_they_claim(void)
+{
+    int64_t rows = 0;
+    for (int step = 0; step < MAX_STEPS; step++) {
+        int masked = 0, empty = 0, even = 0;
+        rows = 0;
+        for (int id = 0; id < SHARDS; id++) {
+            batch a = spread_batch(step, id), b = spread_batch(step, (id + 1) % SHARDS);
+            masked += a.trained == 0 && a.rows > 0;
+            empty += a.rows == 0;
+            even += a.trained == b.trained;
+            rows += a.rows;
+        }
+        T_CHECK(masked == 1 && empty == 1 && even <= 2);
+    }
+    const choice forced = { .v = { [ROUTES] = ROUTES_FORCED } }, learned = { .v = { [ROUTES] = ROUTES_LEARNED } };
+    const spread_result *f = reference(&forced), *l = reference(&learned);
+    for (int e = 0; e < EXPERTS; e++) {
+        T_CHECK(e != 5 || f->load[1][e] == rows);
+        T_CHECK(e / 4 != 2 || f->load[1][e] == 0);
+        T_CHECK(f->load[2][e] == (e / 4 == 1 ? rows : 0));
+    }
+    const spread_param *bias = spread_find(l, "language_model.model.layers.2.block_sparse_moe.gate.e_score_correction_bias");
+    T_CHECK(bias != NULL);
+    for (int64_t e = 0; bias && e < EXPERTS; e++) T_CHECK(spread_element(l, bias, 0, e) != 0);
+    for (int t = 0; t < MAX_STEPS; t++) T_CHECK(f->clip[t] < 1 && f->norm[t] > 0.5 && f->extra[t][0] > 0);
+    spread_result *other = spread_shared();
+    spread r = run_of(&learned);
+    r.lr *= 1 + 1e-6;
+    T_CHECK(spread_go(&r, other));
+    T_CHECK(memcmp(l->loss, other->loss, sizeof l->loss) != 0 && memcmp(l->x, other->x, (size_t)l->n) != 0);
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
+    T_RUN(the_runs_have_what_they_claim);
     T_RUN(one_curve_on_every_layout);
     return t_end();
 }
