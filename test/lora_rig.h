@@ -32,7 +32,7 @@ typedef struct {
     bool none;                    /* no adapters and nothing frozen: the base alone */
     bool filled;                  /* B is drawn instead of zero */
     bool merged;                  /* no adapters; W + scale B A, of the same draws, in place of W, and all trains */
-    bool wide, poison, no_clip;
+    bool wide, poison, no_clip, packed;       /* packed: experts in MXFP4, frozen */
 } lora_run;
 
 typedef struct { char name[112]; bool adapter, frozen; int64_t n, at; } lora_param;     /* at: weights [n], then m [n], v [n], in data */
@@ -99,6 +99,7 @@ static inline cdr_compile_opts lora_opts(const lora_run *c, int rank)
     o.parallel.dispatch_factor = c->dispatch_factor;
     o.parallel.head = c->head;
     o.adapter_init = c->init;
+    if (c->packed) o.experts_dtype = CDR_MXFP4;
     return o;
 }
 
@@ -117,6 +118,8 @@ static inline void lora_choose(const lora_run *c, const cdr_model *m, cdr_pool *
         if (in && (c->layer < 0 || p.layer == c->layer))
             a[o->n_adapters++] = (cdr_adapter){ cdr_model_param(m, i), expert ? c->expert_rank : c->rank, c->scale };
     }
+    for (int64_t i = 0; i < n && c->none && c->packed; i++)
+        if (cdr_model_in_group(m, i, "experts")) freeze[o->n_freeze++] = cdr_model_param(m, i);
     if (c->merged)                                            /* an indexer that no loss trains stays frozen */
         for (int64_t i = 0, k = o->n_freeze = 0; i < n; i++)
             if (cdr_model_in_group(m, i, "indexer")) freeze[k] = cdr_model_param(m, i), o->n_freeze = (int)++k;

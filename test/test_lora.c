@@ -45,6 +45,25 @@ static void zero_b_is_the_base_to_the_bit(void)
     }
 }
 
+/* Experts stay packed beside their adapters. */
+static void packed_experts(void)
+{
+    lora_run base = lora_default(), c = of_kind("experts");
+    base.none = base.packed = c.packed = true;
+    base.n_steps = 0;
+    T_CHECK(lora_go(&base, ref) == 0);
+    T_CHECK(lora_go(&c, got) == 0);
+    T_CHECK(ref->eval[0] == got->eval[0] && memcmp(ref->logits, got->logits, sizeof ref->logits) == 0);
+    c.packed = false;
+    T_CHECK(lora_go(&c, got) == 0);
+    T_CHECK(ref->eval[0] != got->eval[0]);                     /* packing rounds */
+    c = lora_default();
+    c.packed = true;
+    T_CHECK(lora_go(&c, ref) == 0);
+    T_CHECK(lora_go(&c, got) == 0 && lora_equal(ref, got) && ref->loss[2] < ref->loss[0]);
+    for (int i = 0; i < ref->n_params; i++) T_CHECK(ref->param[i].adapter != ref->param[i].frozen);
+}
+
 /* A frozen base with adapters that are zero gives the loss and the gradient norm of no other model: the step's loss is the base's. */
 static void first_loss_is_the_base_s(void)
 {
@@ -307,6 +326,12 @@ static void one_curve_with_expert_groups(void)
             T_CHECK(got->n_exchanges >= 2 * 3);                /* forward and backward of three layers */
         }
     }
+    lora_run c = lora_default();
+    c.packed = true;
+    T_CHECK(lora_go(&c, ref) == 0);
+    c.shard = c.expert = 2;
+    c.n_micro = 2;
+    same(c, "packed experts in an expert group of two");
 }
 
 /* The norm and clipping where no adapter lies on the experts, which are split over ranks. */
@@ -586,6 +611,7 @@ int main(int argc, char **argv)
     T_RUN(options_of_the_base_hold_with_adapters);
     T_RUN(clipping_without_adapters_on_experts);
     T_RUN(zero_b_is_the_base_to_the_bit);
+    T_RUN(packed_experts);
     T_RUN(first_loss_is_the_base_s);
     T_RUN(every_b_moves_and_the_base_does_not);
     T_RUN(indexers_learn_where_they_train);

@@ -26,11 +26,11 @@ static const char *module_of(cdr_pool *pool, const char *name)
     return n > k && strcmp(name + n - k, end) == 0 ? cdr_pool_strndup(pool, name, n - k) : name;
 }
 
-/* A or B of a matrix: where it lies, its unit and its dtype are the matrix's. */
+/* A or B of a matrix: where it lies and its unit are the matrix's, and its dtype where that is one of computing. */
 static cdr_val declare(cdr_pass *p, const cdr_param *base, const char *suffix, int64_t rows, int64_t cols)
 {
     cdr_graph *g = p->g[CDR_PROG_STEP];
-    bool stack = base->global.n_dim == 3, wide = cdr_dtype_row(base->global.dtype)->floating;
+    bool stack = base->global.n_dim == 3, wide = base->global.dtype == CDR_F32 || base->global.dtype == CDR_BF16;
     int dtype = wide ? base->global.dtype : p->o->compute;
     const char *name = cdr_pool_printf(p->pool, "%s.lora_%s.weight", module_of(p->pool, base->name), suffix);
     cdr_param q = { .name = name, .unit = base->unit, .place = base->place, .train = CDR_FULL, .rule = CDR_RULE_ADAMW, .decay = true, .lr_scale = 1.0f,

@@ -335,7 +335,8 @@ void cdr__events_uneven(cdr_events *e, int layer, double ratio, int dead)
     if (!e->log) return;
     char *message = cdr_pool_printf(e->s->pool, "layer %d: over %d steps its busiest expert got %.2f times the mean, and %d got no token", layer,
                                     CDR_ROUTER_WINDOW, ratio, dead);
-    const char *fix = e->s->r.train.balance == CDR_BAL_NONE ? "Take train.balance=quantile"
+    const char *fix = e->s->r.lora.on ? "LoRA freezes routers and their biases; try a lower optimizer.learning_rate, or train.balance=aux"
+                    : e->s->r.train.balance == CDR_BAL_NONE ? "Take train.balance=quantile"
                                                             : "Look at the router records of events.jsonl; try a lower optimizer.learning_rate";
     cdr_log(CDR_LOG_WARNING, "%s. %s [%s]", message, fix, id);
     cdr_text t = { 0 };
