@@ -67,6 +67,30 @@ static cdr_status freeze(cdr_pass *p)
     return CDR_OK;
 }
 
+/* Stacks of routed experts that do not train lie in memory as the run says, or as they are stored; shapes stay. */
+static cdr_status experts_dtype(cdr_pass *p)
+{
+    const int asked = p->o->experts_dtype, block = cdr_dtype_row(CDR_MXFP4)->block_elems;
+    int n = 0;
+    for (int32_t i = 0; i < p->b->n_params; i++) {
+        const cdr_param *q = &p->b->params[i];
+        if (q->place != CDR_PLACE_EXPERT || q->global.n_dim != 3) continue;
+        n++;
+        if (q->train != CDR_FROZEN && asked == CDR_MXFP4)
+            CDR_FAIL_ID(p->err, CDR_EUSER, "precision.experts", "precision.experts: mxfp4, but %s trains, and a packed weight has no room for an update. Freeze the "
+                        "experts (train.freeze=[experts]) or set precision.experts=bf16", q->name);
+        if (q->train != CDR_FROZEN || (asked < 0 && !q->packed)) continue;
+        const int dtype = asked < 0 ? CDR_MXFP4 : asked;
+        if (dtype == CDR_MXFP4 && cdr_type_cols(&q->global) % block != 0)
+            CDR_FAIL_ID(p->err, CDR_EUSER, "precision.experts", "precision.experts: mxfp4, but %s has rows of %lld, and MXFP4 packs %d at a time. Set "
+                        "precision.experts=bf16", q->name, (long long)cdr_type_cols(&q->global), block);
+        p->b->shared[q->shard].t.dtype = (uint8_t)dtype;
+    }
+    if (n == 0 && asked == CDR_MXFP4)
+        CDR_FAIL_ID(p->err, CDR_EUSER, "precision.experts", "precision.experts: mxfp4, but the model has no routed experts. Leave precision.experts=stored");
+    return CDR_OK;
+}
+
 /* RUN values are declared by the step graph alone; the other graphs see them through the bundle. */
 static cdr_status declare(cdr_pass *p, cdr_graph *g)
 {
@@ -76,6 +100,7 @@ static cdr_status declare(cdr_pass *p, cdr_graph *g)
     for (int32_t i = 0; i < p->b->n_params; i++)
         p->b->shared[p->b->params[i].shard].t.dtype = p->b->params[i].f32 ? CDR_F32 : (uint8_t)p->o->compute;
     CDR_TRY(freeze(p));
+    CDR_TRY(experts_dtype(p));
     p->dense_1 = cdr_graph_value(g, cdr_type_1d(CDR_I32, 1), CDR_RUN, CDR_C_STATE, "dsa_dense");
     p->ok_1 = cdr_graph_value(g, cdr_type_1d(CDR_I32, 1), CDR_RUN, CDR_C_STATE, "ok");
     return CDR_OK;

@@ -81,6 +81,7 @@ typedef struct {                     /* parameter: one row per stacked tensor */
     uint8_t init; float init_std; uint64_t rng;     /* distribution; random stream (hash of the name) */
     bool decay; float lr_scale;
     bool f32;                        /* kernels read it in F32 whatever the compute dtype is */
+    bool packed;                     /* stored as MXFP4: lies so in memory while it is frozen, unless the run says otherwise */
     bool may_idle;                   /* no loss need depend on it: it then stays as it is */
     bool adapter;                    /* A or B of a low rank adapter, which the compiler put beside a frozen matrix */
     cdr_val shard, grad, master, m, v;              /* RUN, STEP, RUN, RUN, RUN. master = shard where they are one */

@@ -46,7 +46,8 @@ static cdr_param parameter(const cdr_model *m, const cdr__tensor *t)
 {
     const cdr__need *n = t->need;
     cdr_param p = { .name = t->name, .unit = t->unit, .train = n->state ? CDR_STATE : CDR_FULL, .block_rows = n->block_rows, .lr_scale = 1.0f,
-                    .f32 = n->f32 || t->dtype == CDR_F32, .may_idle = idle(m, t), .place = (uint8_t)t->place, .rng = cdr_hash64(t->name, strlen(t->name), 0) };
+                    .f32 = n->f32 || t->dtype == CDR_F32, .may_idle = idle(m, t), .place = (uint8_t)t->place, .packed = t->packed,
+                    .rng = cdr_hash64(t->name, strlen(t->name), 0) };
     p.global = n->n_dim == 1 ? cdr_type_1d(t->dtype, n->n[0]) : n->n_dim == 2 ? cdr_type_2d(t->dtype, n->n[0], n->n[1])
                                                                              : cdr_type_3d(t->dtype, n->n[0], n->n[1], n->n[2]);
     int axes = 0;

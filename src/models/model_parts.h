@@ -16,6 +16,7 @@ typedef struct {                      /* one parameter */
     const char *name;                 /* as in a checkpoint; {expert} stays where experts are stacked; NAME#i: part i of a fused tensor */
     const cdr__need *need;
     int dtype;                        /* that it trains in */
+    bool packed;                      /* stored as MXFP4 first of all */
     int64_t stored;                   /* elements in a checkpoint, padding too */
     cdr_place place;
     int16_t unit; int layer;          /* layer: its index in the full stack, -1: outside of it */

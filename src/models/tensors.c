@@ -16,6 +16,7 @@ typedef struct {                      /* one row, opened */
     const char *part, *name;          /* alternatives put in; {layer} still there */
     const cdr_yaml *node, *shape, *stored;
     int dtype;                        /* that it trains in */
+    bool packed;                      /* its first format is MXFP4 */
     int block;                        /* of its narrowest stored format: the last axis is a multiple of it */
     bool optional, expert;            /* expert: one tensor an expert */
     int part_of;                      /* -1, or which part of a fused tensor it is */
@@ -38,10 +39,11 @@ static const char *replace(cdr_pool *pool, const char *s, const char *what, cons
     return at ? cdr_pool_printf(pool, "%.*s%s%s", (int)(at - s), s, with, at + strlen(what)) : s;
 }
 
-/* What a row may be stored as; trains: the format that it trains in, -1: a format that this version does not train from. */
-static const struct { const char *name; int trains, block; } formats[] = {
-    { "F32", CDR_F32, 1 }, { "BF16", CDR_BF16, 1 }, { "F16", CDR_F16, 1 }, { "MXFP4", CDR_BF16, 32 }, { "FP8_128", CDR_BF16, 1 },
-    { "F8_E4M3", -1, 1 }, { "U8", -1, 1 }, { "I32", -1, 1 }, { "I64", -1, 1 }, { "F64", -1, 1 },
+/* What a row may be stored as; trains: the format that it trains in, -1: a format that this version does not train from;
+ * memory: what it may stay in while it is frozen. */
+static const struct { const char *name; int trains, block, memory; } formats[] = {
+    { "F32", CDR_F32, 1, CDR_F32 }, { "BF16", CDR_BF16, 1, CDR_BF16 }, { "F16", CDR_F16, 1, CDR_F16 }, { "MXFP4", CDR_BF16, 32, CDR_MXFP4 },
+    { "FP8_128", CDR_BF16, 1, CDR_BF16 }, { "F8_E4M3", -1, 1, -1 }, { "U8", -1, 1, -1 }, { "I32", -1, 1, -1 }, { "I64", -1, 1, -1 }, { "F64", -1, 1, -1 },
 };
 
 /* "BF16|MXFP4": whichever a file has; trained in the first. */
@@ -59,7 +61,10 @@ static cdr_status read_formats(const cdr_model *m, const cdr_yaml *e, row *r, cd
         if (formats[f].trains < 0)
             CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "%s: dtype \"%s\" is not in this version for a trained tensor; F32, BF16, F16, MXFP4 and FP8_128 are",
                         at, text);
-        if (n == 0) r->dtype = formats[f].trains;
+        if (n == 0) {
+            r->dtype = formats[f].trains;
+            r->packed = formats[f].memory == CDR_MXFP4;
+        }
         r->block = CDR_MAX(r->block, formats[f].block);
         p = p[len] ? p + len + 1 : NULL;
     }
@@ -253,6 +258,7 @@ static cdr_status bind_part(cdr_model *m, const cdr__block *b, cdr__tensor t, co
     t.name = name[at];
     t.need = need;
     t.dtype = r->dtype;
+    t.packed = r->packed;
     t.place = r->place;
     *CDR_PUSH(d->pool, m->tensor, m->n_tensors, m->cap_tensors) = t;
     return CDR_OK;

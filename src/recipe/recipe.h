@@ -38,6 +38,7 @@ enum { CDR_DECAY_LINEAR, CDR_DECAY_COSINE, CDR_DECAY_SQRT };
 enum { CDR_TRANSPORT_AUTO, CDR_TRANSPORT_SINGLE, CDR_TRANSPORT_SHM, CDR_TRANSPORT_MPI, CDR_TRANSPORT_NCCL };
 enum { CDR_EXPERTS_HOME, CDR_EXPERTS_BALANCED, CDR_EXPERTS_AUTO };                  /* parallel.expert_placement; AUTO is resolved with the ranks */
 enum { CDR_PREC_AUTO, CDR_PREC_BF16, CDR_PREC_F32 };
+enum { CDR_EXPERTS_STORED, CDR_EXPERTS_BF16, CDR_EXPERTS_MXFP4 };                   /* precision.experts */
 enum { CDR_LEVEL_ERROR, CDR_LEVEL_WARNING, CDR_LEVEL_INFO, CDR_LEVEL_DEBUG };      /* as cdr_log_level */
 enum { CDR_COLOR_AUTO, CDR_COLOR_ALWAYS, CDR_COLOR_NEVER };
 enum { CDR_USE_AUTO, CDR_USE_CPU, CDR_USE_CUDA };                                  /* machine.device */

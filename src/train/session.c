@@ -173,6 +173,7 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
     o.mesh = s->mesh;
     o.compute = r->precision.compute == CDR_PREC_BF16 ? CDR_BF16 : CDR_F32;
     o.params = o.compute;
+    o.experts_dtype = (const int[]){ [CDR_EXPERTS_STORED] = -1, [CDR_EXPERTS_BF16] = CDR_BF16, [CDR_EXPERTS_MXFP4] = CDR_MXFP4 }[r->precision.experts];
     if ((r->precision.params == CDR_PREC_BF16) != (o.compute == CDR_BF16))
         CDR_FAIL_ID(err, CDR_EUSER, "precision.params", "precision.params: differs from precision.compute, which this version does not do. Set both alike, "
                     "or leave precision.params=auto");
