@@ -9,7 +9,9 @@
 
 enum { MAX_T = 1300, MAX_A = 16 };
 
-typedef struct { int64_t T, A, E, L, I; int dtype; cdr_experts_attr at; } shape;
+/* weights: as x, or of values that MXFP4 has, packed or in F32; these are frozen. rank: of the adapters of w1, w3, w2, 0: none */
+typedef enum { AS_X, PACKED, UNPACKED } weights;
+typedef struct { int64_t T, A, E, L, I; int dtype; cdr_experts_attr at; weights w; int64_t rank[3]; } shape;
 
 /* The operands of a forward and of a backward, and where their bytes lie. */
 typedef struct {
@@ -35,6 +37,18 @@ static void fill(void *p, const cdr_type *t, uint64_t stream, float scale)
     for (int64_t i = 0; i < n; i++) x[i] = scale * cdr_rng_normal((cdr_rng_key){ 5, stream, 0 }, (uint64_t)i);
     cdr_from_f32(t->dtype, x, p, n);
     free(x);
+}
+
+/* The same values whatever format they lie in */
+static void fill_weights(void *p, const cdr_type *t, uint64_t stream, weights w)
+{
+    cdr_type packed = *t;
+    packed.dtype = CDR_MXFP4;
+    void *bytes = w == UNPACKED ? bytes_of(&packed) : p;
+    fill(bytes, w == UNPACKED ? &packed : t, stream, 0.2f);
+    if (w != UNPACKED) return;
+    cdr_to_f32(CDR_MXFP4, bytes, p, cdr_type_elems(t));
+    free(bytes);
 }
 
 /* Distinct experts of each token, ascending; token i is idle where i % 9 == 5, and experts 1 and E - 2 get nobody. */
@@ -76,14 +90,22 @@ static layer layer_new(shape z)
     t[CDR__EX_PERM] = cdr_type_1d(CDR_I32, z.T * z.A);
     t[CDR__EX_OFFS] = cdr_type_1d(CDR_I32, z.E + 1);
     t[CDR__EX_POS] = cdr_type_2d(CDR_I32, z.T, z.A);
-    t[CDR__EX_W1] = t[CDR__EX_W3] = cdr_type_3d(z.dtype, z.E, z.I, z.L);
-    t[CDR__EX_W2] = cdr_type_3d(z.dtype, z.E, z.L, z.I);
+    const int w = z.w == PACKED ? CDR_MXFP4 : z.w == UNPACKED ? CDR_F32 : z.dtype;
+    t[CDR__EX_W1] = t[CDR__EX_W3] = cdr_type_3d(w, z.E, z.I, z.L);
+    t[CDR__EX_W2] = cdr_type_3d(w, z.E, z.L, z.I);
     for (int i = CDR__EX_TABLE; i < CDR__EX_N; i++) t[i] = (cdr_type){ .dtype = CDR_N_DTYPES };
+    for (int m = 0; m < 3; m++) {
+        if (z.rank[m] == 0) continue;
+        t[CDR__EX_A1 + 2 * m] = cdr_type_3d(z.dtype, z.E, z.rank[m], m == 2 ? z.I : z.L);
+        t[CDR__EX_B1 + 2 * m] = cdr_type_3d(z.dtype, z.E, m == 2 ? z.L : z.I, z.rank[m]);
+        y.z.at.scale[m] = 0.3f + (float)m;
+    }
     T_CHECK(cdr_op_experts.infer(&y.z.at, CDR__EX_N, t, &n, t + CDR__EX_N, NULL) == CDR_OK);
     for (int i = 0; i < CDR__EX_N + 2; i++) y.p[i] = bytes_of(&t[i]);
     fill(y.p[CDR__EX_X], &t[CDR__EX_X], 1, 1.0f);
     fill(y.p[CDR__EX_P], &t[CDR__EX_P], 2, 0.5f);
-    for (int i = CDR__EX_W1; i <= CDR__EX_W2; i++) fill(y.p[i], &t[i], (uint64_t)(3 + i), 0.2f);
+    for (int i = CDR__EX_W1; i <= CDR__EX_W2; i++) fill_weights(y.p[i], &t[i], (uint64_t)(3 + i), z.w);
+    for (int i = CDR__EX_A1; i < CDR__EX_N; i++) if (y.p[i]) fill(y.p[i], &t[i], (uint64_t)(30 + i), 0.2f);
     y.idx = calloc((size_t)(z.T * z.A), sizeof *y.idx);
     draw_routes(&z, y.idx);
     T_CHECK(run_dispatch(&y, 2) == CDR_OK);
@@ -91,6 +113,7 @@ static layer layer_new(shape z)
     memcpy(y.tb + CDR__EXB_X, t, CDR__EX_N * sizeof *t);
     y.tb[CDR__EXB_GU] = t[CDR__EX_N + 1];
     T_CHECK(cdr_op_experts_bwd.infer(&y.z.at, CDR__EXB_N, y.tb, &n, y.tb + CDR__EXB_N, NULL) == CDR_OK);
+    for (int i = CDR__EXB_N + CDR__EXB_DW1; i <= CDR__EXB_N + CDR__EXB_DW2 && z.w != AS_X; i++) y.tb[i].dtype = CDR_N_DTYPES;
     memcpy(y.pb + CDR__EXB_X, y.p, CDR__EX_N * sizeof *y.p);
     y.pb[CDR__EXB_DU] = bytes_of(&y.tb[CDR__EXB_DU]);
     fill(y.pb[CDR__EXB_DU], &y.tb[CDR__EXB_DU], 20, 1.0f);
@@ -172,8 +195,12 @@ static int kernels(const char *name[4])
 static const shape small = { .T = 150, .A = 4, .E = 9, .L = 48, .I = 40, .dtype = CDR_F32 },
     half = { .T = 150, .A = 4, .E = 9, .L = 44, .I = 72, .dtype = CDR_BF16, .at = { .situ = 1, .beta = 4, .linear_beta = 25 } },
     long_ = { .T = MAX_T, .A = 4, .E = 7, .L = 40, .I = 24, .dtype = CDR_F32 },          /* several chunks of the backward */
-    wide = { .T = 20, .A = MAX_A, .E = 60, .L = 20, .I = 12, .dtype = CDR_F32 };
-static const shape *const shapes[] = { &small, &half, &long_, &wide };
+    wide = { .T = 20, .A = MAX_A, .E = 60, .L = 20, .I = 12, .dtype = CDR_F32 },
+    adapted = { .T = 150, .A = 4, .E = 9, .L = 48, .I = 40, .dtype = CDR_F32, .rank = { 1, 3, 8 } },
+    adapted_half = { .T = 130, .A = 2, .E = 5, .L = 160, .I = 140, .dtype = CDR_BF16, .rank = { 8, 0, 5 }, .at = { .situ = 1, .beta = 4, .linear_beta = 25 } },
+    packed = { .T = 60, .A = 2, .E = 7, .L = 160, .I = 96, .dtype = CDR_F32, .w = PACKED },
+    packed_half = { .T = 60, .A = 4, .E = 9, .L = 64, .I = 160, .dtype = CDR_BF16, .w = PACKED, .rank = { 3, 3, 20 } };
+static const shape *const shapes[] = { &small, &half, &long_, &wide, &adapted, &adapted_half, &packed, &packed_half };
 
 static double element(const void *p, const cdr_type *t, int64_t i)
 {
@@ -269,12 +296,13 @@ static void a_table_moves_matrices_and_no_bit(void)
 {
     const char *name[4];
     const int n = kernels(name);
-    for (int s = 0; s < 2; s++) {
-        layer y = layer_new(*shapes[s]), o = layer_new(*shapes[s]);
+    const shape *const of[] = { &small, &half, &adapted, &packed_half };        /* experts that 2 does not divide */
+    for (int s = 0; s < CDR_COUNT(of); s++) {
+        layer y = layer_new(*of[s]), o = layer_new(*of[s]);
         o.t[CDR__EX_TABLE] = cdr_type_2d(CDR_I64, o.z.E, 3);
         int64_t *table = o.p[CDR__EX_TABLE] = bytes_of(&o.t[CDR__EX_TABLE]);
         for (int m = 0; m < 3; m++) {
-            const int64_t bytes = cdr_dtype_bytes(o.z.dtype, o.z.L * o.z.I);
+            const int64_t bytes = cdr_dtype_bytes(o.t[CDR__EX_W1].dtype, o.z.L * o.z.I);
             for (int64_t e = 0; e < o.z.E; e++) {
                 table[e * 3 + m] = (e * 2 + m + 1) % o.z.E * bytes;        /* 2 and 9 have no common factor: a permutation */
                 memcpy((char *)o.p[CDR__EX_W1 + m] + table[e * 3 + m], (char *)y.p[CDR__EX_W1 + m] + e * bytes, (size_t)bytes);
@@ -285,6 +313,55 @@ static void a_table_moves_matrices_and_no_bit(void)
         layer_free(&y);
         layer_free(&o);
     }
+}
+
+/* B = 0: u, dx, dp and dW are those without adapters, dA is zero, dB is not. */
+static void adapters_of_zero_b_change_no_bit(void)
+{
+    const shape *const of[] = { &adapted, &adapted_half, &packed_half };
+    const char *name[4];
+    const int n = kernels(name);
+    for (int s = 0; s < CDR_COUNT(of); s++) {
+        shape base = *of[s];
+        memset(base.rank, 0, sizeof base.rank);
+        layer y = layer_new(*of[s]), o = layer_new(base);
+        for (int m = 0; m < 3; m++)
+            if (y.p[CDR__EX_B1 + 2 * m]) memset(y.p[CDR__EX_B1 + 2 * m], 0, cdr_type_bytes(&y.t[CDR__EX_B1 + 2 * m]));
+        for (int k = 0; k < n; k++) {
+            run(&y, &(how){ name[k], 2, 0, false });
+            run(&o, &(how){ name[k], 2, 0, false });
+            T_CHECK(memcmp(y.p[CDR__EX_N], o.p[CDR__EX_N], cdr_type_bytes(&y.t[CDR__EX_N])) == 0);
+            for (int i = CDR__EXB_N; i <= CDR__EXB_N + CDR__EXB_DW2; i++)
+                if (y.pb[i]) T_CHECK(memcmp(y.pb[i], o.pb[i], cdr_type_bytes(&y.tb[i])) == 0);
+            for (int i = CDR__EXB_N + CDR__EXB_DA1; i < CDR__EXB_N + CDR__EXB_N_OUT; i++) {
+                double norm = 0;
+                for (int64_t j = 0; y.pb[i] && j < cdr_type_elems(&y.tb[i]); j++) norm += fabs(element(y.pb[i], &y.tb[i], j));
+                if (y.pb[i]) T_CHECK((norm == 0) == ((i - CDR__EXB_N - CDR__EXB_DA1) % 2 == 0));
+            }
+        }
+        layer_free(&y);
+        layer_free(&o);
+    }
+}
+
+/* Packed weights against the same values in F32: everything that is computed, with adapters and without. */
+static void packed_weights_are_their_values(void)
+{
+    const shape *const of[] = { &packed, &packed_half };
+    const char *name[4];
+    const int n = kernels(name);
+    for (int s = 0; s < CDR_COUNT(of); s++)
+        for (int adapters = 0; adapters < 2; adapters++) {
+            shape a = *of[s];
+            for (int m = 0; m < 3; m++) a.rank[m] = adapters ? 2 + m : 0;
+            shape b = a;
+            b.w = UNPACKED;
+            layer y = layer_new(a), o = layer_new(b);
+            T_CHECK(cdr_type_bytes(&y.t[CDR__EX_W2]) * 32 * 4 == cdr_type_bytes(&o.t[CDR__EX_W2]) * 17);
+            for (int k = 0; k < n; k++) T_CHECK(outputs_of(&y, (how){ name[k], 2, 0, k == 0 }) == outputs_of(&o, (how){ name[k], 2, 0, k == 0 }));
+            layer_free(&y);
+            layer_free(&o);
+        }
 }
 
 /* Tokens of the first half keep their bits when the others are idle; an idle token's row is exactly zero. */
@@ -541,6 +618,14 @@ static void wrong_operands_are_refused(void)
     t[CDR__EX_TABLE] = cdr_type_2d(CDR_I64, y.z.E, 3);
     t[CDR__EX_W3].pitch = y.z.L + 8;
     refused(&y.z.at, t, "with a table, rows of weights must be dense");
+    memcpy(t, y.t, sizeof t);
+    t[CDR__EX_A3] = cdr_type_3d(CDR_F32, y.z.E, 4, y.z.L);
+    refused(&y.z.at, t, "A3 without B3");
+    t[CDR__EX_B3] = cdr_type_3d(CDR_F32, y.z.E, y.z.I, 5);
+    refused(&y.z.at, t, "B3 is f32[9,40,5]; it must be f32[9,40,4]");
+    memcpy(t, y.t, sizeof t);
+    t[CDR__EX_W2].dtype = CDR_MXFP4;
+    refused(&y.z.at, t, "w2 has rows of 40, 40 apart; MXFP4 packs 32");
     cdr_experts_attr at = y.z.at;
     at.top_k = 65;
     refused(&at, y.t, "65 experts a token");
@@ -559,6 +644,8 @@ int main(int argc, char **argv)
     T_RUN(threads_change_no_bit);
     T_RUN(kernels_agree);
     T_RUN(a_table_moves_matrices_and_no_bit);
+    T_RUN(adapters_of_zero_b_change_no_bit);
+    T_RUN(packed_weights_are_their_values);
     T_RUN(a_token_depends_on_itself_alone);
     T_RUN(every_pair_has_one_row);
     T_RUN(weights_combine);

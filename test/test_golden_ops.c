@@ -234,6 +234,32 @@ static void golden_moe(void)
     for (int softmax = 0; softmax < 2; softmax++) for (int keep = 0; keep < 2; keep++) moe(softmax, keep);
 }
 
+static void golden_experts_lora(void)
+{
+    static const char *const name[] = { "x", "p", "w1", "w3", "w2", "a1", "b1", "a3", "b3", "a2", "b2" },
+        *const dname[] = { "dx", "dp", "dw1", "dw3", "dw2", "da1", "db1", "da3", "db3", "da2", "db2" };
+    static const int operand[] = { CDR__EX_X, CDR__EX_P, CDR__EX_W1, CDR__EX_W3, CDR__EX_W2, CDR__EX_A1, CDR__EX_B1, CDR__EX_A3, CDR__EX_B3, CDR__EX_A2, CDR__EX_B2 };
+    for (int situ = 0; situ < 2; situ++) {
+        rig r;
+        rig_open(&r);
+        golden gd = golden_open("experts_lora");
+        const char *form = situ ? "situ" : "swiglu";
+        cdr_experts_attr at = { .top_k = 2, .situ = situ, .beta = 4.0f, .linear_beta = 25.0f };
+        for (int m = 0; m < 3; m++) at.scale[m] = (float)golden_get(&gd, of("scale", form))->x[m];
+        cdr_val v[11], perm, offs, pos, din[CDR_MAX_OPERANDS];
+        for (int i = 0; i < 11; i++) v[i] = put(&r, &gd, of(name[i], form), CDR_F32);
+        cdr_dispatch(r.g, put(&r, &gd, of("idx", form), CDR_I32), 5, &perm, &offs, &pos);
+        const cdr_experts_adapter adapters[3] = { { v[5], v[6] }, { v[7], v[8] }, { v[9], v[10] } };
+        cdr_val u = cdr_experts(r.g, v[0], v[1], perm, offs, pos, v[2], v[3], v[4], CDR_NONE, adapters, &at, false);
+        grad_of(&r, call_of(&r, &cdr_op_experts), 0, put(&r, &gd, of("du", form), CDR_F32), 0, din);
+        run_all(&r);
+        expect(&r, u, &gd, of("u", form), TOL);
+        for (int i = 0; i < 11; i++) expect(&r, din[operand[i]], &gd, of(dname[i], form), TOL);
+        golden_close(&gd);
+        rig_close(&r);
+    }
+}
+
 /* dh comes out of the forward where the gradient is the scale that it was made with, by the long way elsewhere; a head that trains is refused. */
 static void golden_loss_frozen(void)
 {
@@ -311,6 +337,7 @@ int main(int argc, char **argv)
     T_RUN(golden_kda_packed);
     T_RUN(golden_kda_state);
     T_RUN(golden_moe);
+    T_RUN(golden_experts_lora);
     T_RUN(golden_loss_frozen);
     T_RUN(golden_muon);
     return t_end();

@@ -477,6 +477,37 @@ def write_moe():
     write("moe", out)
 
 
+def adapted(w, a, b, scale):
+    """Hu et al. 2021, 4.1: y = W x + s B (A x), of one expert's matrix."""
+    return lambda e, x: w[e] @ x + scale * (b[e] @ (a[e] @ x))
+
+
+def write_experts_lora():
+    """Routed experts with adapters of ranks 1, 3, 2 on w1, w3, w2; routes are given. idx -1: the pair has no expert."""
+    mine = np.random.default_rng(41)                       # its own stream: the other files do not depend on it
+    draw = lambda *n: np.round(mine.standard_normal(n) * 1024) / 1024  # noqa: E731
+    T, E, L, F, k, ranks, out = 6, 5, 5, 4, 2, (1, 3, 2), {}
+    scales = dict(swiglu=[f32(2), f32(0.5), f32(-0.7)], situ=[f32(0.3), f32(1), f32(4)])
+    for form in ("swiglu", "situ"):
+        act = (lambda a, b: situ(a, b, 4.0, 25.0)) if form == "situ" else swiglu
+        idx = np.sort(np.stack([mine.permutation(E)[:k] for _ in range(T)]), axis=1)
+        idx[3] = -1
+        p, x, du = draw(T, k), draw(T, L), draw(T, L)
+        w1, w3, w2 = draw(E, F, L), draw(E, F, L), draw(E, L, F)
+        low = [draw(*n) for r, (i, o) in zip(ranks, ((L, F), (L, F), (F, L))) for n in ((E, r, i), (E, o, r))]
+
+        def f(x, p, w1, w3, w2, *low, idx=idx, act=act, s=scales[form]):
+            m1, m3, m2 = (adapted(w, low[2 * i], low[2 * i + 1], s[i]) for i, w in enumerate((w1, w3, w2)))
+            return jnp.stack([sum([p[t, i] * m2(e, act(m1(e, x[t]), m3(e, x[t]))) for i, e in enumerate(idx[t]) if e >= 0], jnp.zeros(L)) for t in range(T)])
+
+        u, grads = pulled(f, du, x, p, w1, w3, w2, *low)
+        names = ["x", "p", "w1", "w3", "w2", "a1", "b1", "a3", "b3", "a2", "b2"]
+        tensors = dict(zip(names, [x, p, w1, w3, w2, *low]), idx=idx, du=du, u=u, scale=scales[form])
+        tensors.update({"d" + n: g for n, g in zip(names, grads)})
+        out.update({"%s_%s" % (n, form): v for n, v in tensors.items()})
+    write("experts_lora", out)
+
+
 def write_muon():
     """Ten steps with the clip factor that each step was given: heads of 4 x 10 with Nesterov, and one tall matrix without."""
     out, lr = dict(lr=[0.01], attr=[f32(0.95), f32(0.2), f32(0.1)], clip=np.linspace(0.25, 1.0, 10)), 0.01
@@ -536,5 +567,6 @@ def write_balance():
 if __name__ == "__main__":
     os.makedirs(OUT, exist_ok=True)
     for make in (write_embedding, write_linear, write_rmsnorm, write_rope, write_attention, write_swiglu, write_loss, write_adamw, write_model,
-                 write_attn_res, write_gate, write_situ, write_layernorm, write_short_conv, write_kda, write_moe, write_muon, write_balance):
+                 write_attn_res, write_gate, write_situ, write_layernorm, write_short_conv, write_kda, write_moe, write_experts_lora, write_muon,
+                 write_balance):
         make()
