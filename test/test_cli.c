@@ -90,7 +90,7 @@ static void user_errors_exit_1_and_keep_their_id(void)
     T_STR(errors, "error: --set optimizer.learningrate: unknown key optimizer.learningrate. Did you mean optimizer.learning_rate? [config.unknown-key]\n");
     T_NEAR(run("config show nosuch.yaml"), 1, 0);
     T_NEAR(run("train tiny-test --ep 2"), 1, 0);
-    T_HAS(errors, "error: --ep: parallel.expert is 2; this version does not have that yet");
+    T_HAS(errors, "error: --ep: parallel.expert is 2, which does not divide shard 1 x context 1 = 1 ranks");
     T_NEAR(run("config schema train.stps"), 1, 0);
     T_HAS(errors, "Did you mean train.steps");
     T_NEAR(run("check nosuchop"), 1, 0);
