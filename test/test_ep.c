@@ -11,6 +11,7 @@
 #include "ops/gather/gather.h"
 #include "ops/grad_push/grad_push.h"
 #include "ranks.h"
+#include <time.h>
 
 typedef enum { SPREAD, HOT, IDLE_RANK, UNEVEN, FIRST_RANK, NOBODY } routes;
 enum { NO_DW = 1, NO_DX = 2, NO_DP = 4, ADAPTERS = 8, ADD = 16, F32_GRAD = 32, SITU = 64, TWO_GROUPS = 128, ONLY_DW2 = 256, TABLE = 512, BALANCED = 1024 };
@@ -588,8 +589,103 @@ static void wrong_operands_are_refused(void)
     }
 }
 
+/* ---- bench ------------------------------------------------------------------------------------------------------------------------ */
+static const scenario timed[] = {
+    { "T 1024 A 4 E 32 L 64 I 64 f32", 2, 1024, 4, 32, 64, 64, CDR_F32, SPREAD, 0, 1, 0 },
+    { "T 1024 A 8 E 64 L 256 I 256 f32", 2, 1024, 8, 64, 256, 256, CDR_F32, SPREAD, 0, 1, 0 },
+    { "T 1024 A 8 E 64 L 256 I 256 bf16", 2, 1024, 8, 64, 256, 256, CDR_BF16, SPREAD, 0, 1, 0 },
+    { "T 1024 A 8 E 64 L 256 I 256 bf16, cap 1.25", 2, 1024, 8, 64, 256, 256, CDR_BF16, SPREAD, 10240, 1, 0 },
+};
+typedef struct { const cdr_kernel *k; const void *attr; int n_in, n_out; const operands *o; void *work; } call;
+
+static call prepare(const cdr_op *op, const void *attr, int n_in, int n_out, const operands *o, int n_threads)
+{
+    call c = { .k = op->kernels, .attr = attr, .n_in = n_in, .n_out = n_out, .o = o };
+    while ((c.k->needs & cdr_cpu_isa(NULL)) != c.k->needs) c.k++;
+    if (posix_memalign(&c.work, 64, (c.k->work_bytes ? c.k->work_bytes(attr, n_in, n_out, o->t, n_threads) : 0) + 64) != 0) abort();
+    return c;
+}
+
+static void again(const call *c, const cdr_lane *lane)
+{
+    c->k->run(&(cdr_args){ .attr = c->attr, .type = c->o->t, .ptr = c->o->p, .n_in = c->n_in, .n_out = c->n_out, .work = c->work, .lane = lane });
+}
+
+/* Ranks of a group: one forward and backward each. One rank: as many micro-batches as the group has ranks, merged. The best of
+ * each half, and processor time of all ranks together, which other work on the machine disturbs less. */
+static int64_t cpu_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+static int bench_rank(cdr_comm *w, int i)
+{
+    const scenario *z = &timed[i];
+    const bool alone = cdr_comm_size(w) == 1;
+    const int me = cdr_comm_rank(w), depth = 1;
+    cdr_err err = { 0 };
+    whole y;
+    part r;
+    const size_t bytes = (size_t)256 << 20;
+    char *slab = cdr_comm_slab(w, bytes, &err);
+    cdr_comm *comms[CDR_N_COMMS] = { [CDR_COMM_EXPERT] = w };
+    const cdr_lane lane = { .n_threads = alone ? 2 : 1, .comms = comms };
+    EXPECT(slab && whole_new(z, &y) == 0);
+    fill_source(z, me, y.f.t, y.f.p[CDR__EX_X], y.f.p[CDR__EX_P], &y.b.t[CDR__EXB_DU], y.b.p[CDR__EXB_DU]);
+    EXPECT(dispatch(z, me, y.f.p[CDR__EX_PERM], y.f.p[CDR__EX_OFFS], y.f.p[CDR__EX_POS]) == 0);
+    const cdr_experts_attr at = attr_of(z);
+    const cdr_grad_push_attr push = { depth };
+    int32_t micro = 0;
+    operands o[3];
+    call c[5];
+    double best[2] = { 1e9, 1e9 }, cpu[2] = { 1e9, 1e9 };
+    if (alone) {
+        c[0] = prepare(&cdr_op_experts, &at, CDR__EX_N, 2, &y.f, 2);
+        c[1] = prepare(&cdr_op_experts_bwd, &at, CDR__EXB_N, CDR__EXB_N_OUT, &y.b, 2);
+        for (int k = 0; k < 3; k++) {
+            const cdr_type t = y.b.t[CDR__EXB_N + CDR__EXB_DW1 + k];
+            o[k] = (operands){ .t = { t, cdr_type_1d(CDR_I32, 1), t }, .p = { y.b.p[CDR__EXB_N + CDR__EXB_DW1 + k], &micro, y.stack[CDR__EXB_DW1 + k][0] } };
+            c[2 + k] = prepare(&cdr_op_grad_push, &push, 2, depth, &o[k], 2);
+        }
+    } else {
+        EXPECT(part_new(z, &y, &r, slab, bytes, 0, me) == 0);
+        c[0] = prepare(&cdr_op_experts_ep, &r.at, CDR__EX_N, CDR__EP_N_OUT, &r.f, 1);
+        c[1] = prepare(&cdr_op_experts_ep_bwd, &r.at, CDR__EPB_N, CDR__EPB_N_OUT, &r.b, 1);
+    }
+    for (int rep = 0; rep < 20; rep++)
+        for (int half = 0; half < 2; half++) {
+            EXPECT_OK(cdr_comm_barrier(w));
+            const int64_t t0 = cdr_now_ns(), c0 = cpu_us();
+            for (int m = 0; m < (alone ? z->ep : 1); m++) {
+                micro = m;
+                again(&c[half], &lane);
+                for (int k = 0; k < 3 && alone && half == 1; k++) again(&c[2 + k], &lane);
+            }
+            int64_t us = cpu_us() - c0;
+            EXPECT_OK(cdr_comm_sum_i64(w, &us, 1));
+            cpu[half] = fmin(cpu[half], (double)us / 1e3);
+            best[half] = fmin(best[half], (double)(cdr_now_ns() - t0) / 1e6);
+        }
+    if (me == 0) printf("  %-46s %s: forward %7.2f ms, backward %7.2f ms, both %7.2f ms; processor %7.2f + %7.2f = %7.2f ms\n", z->name,
+                        alone ? "1 rank, 2 threads" : "2 ranks, 1 thread", best[0], best[1], best[0] + best[1],
+                        cpu[0], cpu[1], cpu[0] + cpu[1]);
+    fflush(stdout);
+    return 0;
+}
+
+static int bench(void)
+{
+    for (int i = 0; i < CDR_COUNT(timed); i++)
+        for (int n = 1; n <= 2; n++)
+            if (run_quiet(n, bench_rank, i)) return 1;
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "--bench")) return bench();
     t_filter = argc > 1 ? argv[1] : NULL;
     T_RUN(hooks_append_the_exchange);
     T_RUN(balanced_wants_frozen_experts);
