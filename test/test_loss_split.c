@@ -10,6 +10,8 @@
 #include "ops/loss/loss.h"
 #include "ranks.h"
 
+#include <time.h>
+
 enum { TARGETS_SOME, TARGETS_ALL, TARGETS_NONE_ON_ONE, TARGETS_NONE };
 typedef struct { int64_t T, D, W; cdr_loss_attr chunks; int h, w, targets; } shape;
 
@@ -28,16 +30,18 @@ static const shape shapes[] = {
 };
 
 /* ---- memory: bump allocation in the slab, guards around each piece -------------------------------------------------------- */
-enum { GUARD = 128, MAX_AREAS = 64, SLAB = 24 << 20 };
-typedef struct { char *slab; size_t used; struct { size_t at, bytes; } area[MAX_AREAS]; int n; } arena;
+enum { GUARD = 128, MAX_AREAS = 64, SLAB = 24 << 20, BENCH_SLAB = 512 << 20 };
+typedef struct { char *slab; size_t bytes, used; bool plain; struct { size_t at, bytes; } area[MAX_AREAS]; int n; } arena;
 
 static void *get(arena *m, size_t bytes)
 {
-    CDR_CHECK(m->n < MAX_AREAS && m->used + bytes + 2 * GUARD < SLAB);
+    CDR_CHECK(m->n < MAX_AREAS && m->used + bytes + 2 * GUARD < m->bytes);
     char *p = m->slab + m->used + GUARD;
-    memset(p - GUARD, 0xa5, GUARD);
-    memset(p, 0xff, bytes);                          /* NaN */
-    memset(p + bytes, 0xa5, GUARD);
+    if (!m->plain) {                                 /* plain: to be timed */
+        memset(p - GUARD, 0xa5, GUARD);
+        memset(p, 0xff, bytes);                      /* NaN */
+        memset(p + bytes, 0xa5, GUARD);
+    }
     m->area[m->n].at = (size_t)(p - m->slab);
     m->area[m->n++].bytes = bytes;
     m->used = cdr_align_up(m->used + bytes + 2 * GUARD, 64);
@@ -77,7 +81,7 @@ static int call(const runner *r, const cdr_op *op, const void *attr, int n_in, c
     cdr_args a = { .attr = attr, .type = type, .ptr = ptr, .n_in = n_in, .n_out = n_out, .add = add, .lane = &lane,
                    .work = get(r->m, k->work_bytes(attr, n_in, n_out, type, r->n_threads)) };
     EXPECT_OK(k->run(&a));
-    EXPECT(guards_hold(r->m));
+    EXPECT(r->m->plain || guards_hold(r->m));
     r->m->n = before;
     r->m->used = used;
     return 0;
@@ -199,7 +203,7 @@ static int one_case(const runner *r, const shape *s, int n_case)
 static int all_cases(cdr_comm *w, int arg)
 {
     (void)arg;
-    arena m = { .slab = cdr_comm_slab(w, SLAB, NULL) };
+    arena m = { .slab = cdr_comm_slab(w, SLAB, NULL), .bytes = SLAB };
     uint32_t isa = cdr_cpu_isa(NULL);
     int ran = 0;
     EXPECT(m.slab);
@@ -388,8 +392,84 @@ static void auto_goes_by_memory(void)
     T_CHECK(cdr_loss_head(&s, CDR_HEAD_AUTO) == CDR_HEAD_GATHER && cdr_loss_head(&s, CDR_HEAD_PIECES) == CDR_HEAD_PIECES);
 }
 
+/* ---- bench ------------------------------------------------------------------------------------------------------------------------------ */
+static const shape bench_shapes[] = {
+    { 1024, 128, 512, { 1024, 8192 }, CDR_F32, CDR_F32, TARGETS_ALL }, { 1024, 128, 512, { 1024, 128 }, CDR_F32, CDR_F32, TARGETS_ALL },
+    { 512, 512, 32768, { 1024, 8192 }, CDR_BF16, CDR_BF16, TARGETS_ALL }, { 512, 512, 32768, { 1024, 2048 }, CDR_BF16, CDR_BF16, TARGETS_ALL },
+    { 8, 512, 32768, { 1024, 8192 }, CDR_BF16, CDR_BF16, TARGETS_ALL },
+};
+
+typedef struct { const runner *r; inputs *x; cdr_type in[2][5]; void *full, *dw, *shard_dw, *lse, *dh, *stage; double *loss; } timed;
+
+/* Forward and backward: gather, loss, loss_bwd, reduce_scatter; or pieces. */
+static int step(const timed *t, bool pieces)
+{
+    cdr_comm *w = t->r->w;
+    const inputs *x = t->x;
+    int n = cdr_comm_size(w);
+    cdr_loss_pieces_attr fa = cdr_loss_pieces_attr_of(n, x->s->W, &x->shard, x->s->chunks, 1, false), ba = fa;
+    if (pieces) {
+        void *fwd[] = { x->h_TD, x->w_shard, x->targets, t->loss, t->lse, t->stage };
+        void *bwd[] = { x->h_TD, x->w_shard, x->targets, t->lse, x->scale, t->dh, t->shard_dw, t->stage };
+        ba = cdr_loss_pieces_attr_of(n, x->s->W, &x->shard, x->s->chunks, 1, true);
+        return call(t->r, &cdr_op_loss_pieces, &fa, 3, t->in[1], fwd, 0, false) || call(t->r, &cdr_op_loss_pieces_bwd, &ba, 5, t->in[1], bwd, 0, false);
+    }
+    cdr_piece g = { .local = x->w_shard, .full = t->full, .rows = x->s->W, .row_bytes = (size_t)cdr_dtype_bytes(x->s->w, x->s->D), .dtype = x->s->w };
+    cdr_piece d = { .local = t->shard_dw, .full = t->dw, .rows = x->s->W, .row_bytes = (size_t)x->s->D * 4, .dtype = CDR_F32 };
+    EXPECT_OK(cdr_comm_gather(w, &g, 1));
+    if (call(t->r, &cdr_op_loss, &x->s->chunks, 3, t->in[0], (void *[]){ x->h_TD, t->full, x->targets, t->loss, t->lse }, 0, false)) return 1;
+    if (call(t->r, &cdr_op_loss_bwd, &x->s->chunks, 5, t->in[0], (void *[]){ x->h_TD, t->full, x->targets, t->lse, x->scale, t->dh, t->dw }, 0, false)) return 1;
+    EXPECT_OK(cdr_comm_reduce_scatter(w, &d, 1));
+    return 0;
+}
+
+/* The rank's own processor time: on a busy machine it says more than the clock. */
+static int64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int bench_rank(cdr_comm *w, int arg)
+{
+    (void)arg;
+    arena m = { .slab = cdr_comm_slab(w, BENCH_SLAB, NULL), .bytes = BENCH_SLAB, .plain = true };
+    uint32_t isa = cdr_cpu_isa(NULL);
+    int k = 0;
+    EXPECT(m.slab);
+    for (; (cdr_op_loss.kernels[k].needs & ~isa) != 0 || !strcmp(cdr_op_loss.kernels[k].name, "avx512_bf16");) k++;
+    for (int i = 0; i < CDR_COUNT(bench_shapes); i++) {
+        const shape *s = &bench_shapes[i];
+        m.used = 0, m.n = 0;
+        runner r = { w, &m, k, 1 };
+        inputs x = make_inputs(&r, s, i);
+        timed t = { .r = &r, .x = &x, .in = { { x.h, x.w, x.y, cdr_type_1d(CDR_F32, s->T), x.one }, { x.h, x.shard, x.y, cdr_type_1d(CDR_F32, s->T), x.one } } };
+        cdr_loss_pieces_attr ba = cdr_loss_pieces_attr_of(cdr_comm_size(w), s->W, &x.shard, s->chunks, 1, true);
+        t.full = get(&m, cdr_type_bytes(&x.w)), t.dw = get(&m, (size_t)(s->W * s->D) * 4), t.shard_dw = get(&m, (size_t)(x.shard.n[0] * s->D) * 4);
+        t.lse = get(&m, (size_t)s->T * 4), t.dh = get(&m, cdr_type_bytes(&x.h)), t.loss = get(&m, 8), t.stage = stage_of(&r, &ba, &x.shard);
+        double ms[2] = { 1e9, 1e9 }, cpu[2] = { 1e9, 1e9 };
+        int reps = s->W > 1000 ? 1 : 20, windows = s->W > 1000 ? 3 : 9;
+        for (int j = 0; j < windows; j++)
+            for (int pieces = 0; pieces < 2; pieces++) {
+                EXPECT_OK(cdr_comm_barrier(w));
+                int64_t t0 = cdr_now_ns(), c0 = cpu_ns();
+                for (int q = 0; q < reps; q++) if (step(&t, pieces)) return 1;
+                cpu[pieces] = fmin(cpu[pieces], (double)(cpu_ns() - c0) / 1e6 / reps);
+                EXPECT_OK(cdr_comm_barrier(w));
+                ms[pieces] = fmin(ms[pieces], (double)(cdr_now_ns() - t0) / 1e6 / reps);
+            }
+        if (cdr_comm_rank(w) == 0)
+            printf("T %lld D %lld W %lld, chunks of %lld: gather + loss %.2f ms (processor %.2f)   pieces %.2f ms (processor %.2f), least of %d\n", (long long)s->T,
+                   (long long)s->D, (long long)s->W, (long long)s->chunks.chunk_vocab, ms[0], cpu[0], ms[1], cpu[1], windows);
+        fflush(stdout);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "--bench")) return run_ranks(2, bench_rank, 0, 60, NULL, 0, NULL);
     t_filter = argc > 1 ? argv[1] : NULL;
     T_RUN(same_bits_as_a_whole_head);
     T_RUN(bytes_on_the_wire);
