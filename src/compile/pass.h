@@ -52,6 +52,12 @@ cdr_status cdr__policy(cdr_pass *p);
 cdr_status cdr__schedule(cdr_pass *p);     /* turns; emits the programs; waits */
 cdr_status cdr__place(cdr_pass *p);
 
+/* Byte ranges, each taken for an interval of positions (shelf.c). put: takes the lowest bytes that are free during all of [from, to]. */
+typedef struct cdr__shelf cdr__shelf;
+cdr__shelf *cdr__shelf_new(int64_t n_pos);
+int64_t cdr__shelf_put(cdr__shelf *s, int32_t from, int32_t to, int64_t bytes);
+void cdr__shelf_free(cdr__shelf *s);
+
 /* Vector clocks. A call's clock says, per stream, the position (in list order, whole program) of the last call of that
  * stream that is over before it starts; -1: none. All streams join at the start of each turn. */
 typedef struct { int32_t at[CDR_N_STREAMS]; } cdr_clock;

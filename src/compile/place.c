@@ -2,7 +2,7 @@
  * values at the same place; a tier's slab is RUN + the largest program.
  *
  * Two TURN values may share bytes when all uses of one happen before all uses of the other: in another turn (turns
- * join), or, inside a turn, by the vector clocks of the waits, not by list order. Offsets: the best of by-size,
+ * join), or, inside a turn, by the vector clocks of the waits, not by list order (widen). Offsets: the best of by-size,
  * by-lifetime and by-start first fit; the lower bound is the largest sum of bytes that are live at one call.
  * Measured on K3-shaped traces (spec/planner.md, 4.1): by-size 0.6-3.4 %, by-lifetime 0.3 % above the bound. */
 #include "compile/pass.h"
@@ -13,12 +13,17 @@ typedef struct {
     cdr_val v; int64_t bytes, offset;
     int first_turn, last_turn;                          /* in the distinct turns */
     int32_t start, end;                                 /* unrolled positions of first and last use */
+    int32_t from, to;                                   /* positions during which nobody else may have its bytes */
     uint32_t streams;                                   /* bit s: used on stream s */
     int32_t first[CDR_N_STREAMS], last[CDR_N_STREAMS];  /* per stream: program positions, INT32_MAX / -1: none */
 } life;
 
+typedef struct { int32_t *call, n; } stream_calls;      /* the positions of the calls of one stream, in order */
+
 typedef struct {
     cdr_pass *p; const cdr_program *prog; cdr_clock *start;
+    stream_calls on[CDR_N_STREAMS];
+    bool in_order; int32_t *turn_pos;  /* positions are the program's; first position of each distinct turn, and the end */
     life *l; int n; int32_t *at;       /* at: by local value, index in l, -1 */
     int64_t n_pos; int64_t *live;      /* bytes live at each unrolled position */
 } arena;
@@ -55,42 +60,78 @@ static void collect(arena *a)
     cdr_turn turns[2048];
     int n_turns = cdr__distinct_turns(a->prog, turns, CDR_COUNT(turns));
     int32_t pos = 0;
+    a->in_order = true;
+    a->turn_pos = cdr_pool_alloc(a->p->pool, sizeof *a->turn_pos * (size_t)(n_turns + 2));
     for (int t = 0; t < n_turns; t++) {
+        a->turn_pos[t] = a->turn_pos[t + 1] = pos;
         if (t > 0 && turns[t].segment == turns[t - 1].segment && turns[t].mb != turns[t - 1].mb && !a->p->o->micro_split) continue;
         const cdr_segment *s = &a->prog->segs[turns[t].segment];
         for (int32_t i = s->first; i < s->first + s->n; i++, pos++) {
             const cdr_call *c = &a->prog->calls[i];
+            a->in_order = a->in_order && pos == i;
             for (int k = 0; k < c->n_in + c->n_out; k++) use(a, a->prog->operands[c->arg + (uint32_t)k], t, pos, i, c->stream);
             use(a, c->work, t, pos, i, c->stream);
             use(a, c->pred, t, pos, i, c->stream);
         }
     }
+    a->turn_pos[n_turns] = pos;
     a->n_pos = pos;
 }
 
-/* Do all uses of x happen before all uses of y? */
-static bool before(const arena *a, const life *x, const life *y)
+static void list_streams(arena *a)
 {
-    if (x->last_turn < y->first_turn) return true;
-    if (x->last_turn != y->first_turn || x->first_turn != x->last_turn || y->first_turn != y->last_turn) {
-        if (x->last_turn > y->first_turn) return false;
-        /* they meet in one turn and one of them lives through others: list order inside that turn, all on one stream */
-        if (x->end >= y->start) return false;
+    for (int s = 0; s < CDR_N_STREAMS; s++) a->on[s].call = cdr_pool_alloc(a->p->pool, sizeof(int32_t) * (size_t)CDR_MAX(a->prog->n_calls, 1));
+    for (int32_t i = 0; i < a->prog->n_calls; i++) {
+        stream_calls *on = &a->on[a->prog->calls[i].stream];
+        on->call[on->n++] = i;
     }
-    for (int sy = 0; sy < CDR_N_STREAMS; sy++) {
-        if (y->first[sy] == INT32_MAX) continue;
-        for (int sx = 0; sx < CDR_N_STREAMS; sx++)
-            if (x->last[sx] >= 0 && a->start[y->first[sy]].at[sx] < x->last[sx]) return false;
-    }
+}
+
+/* Are all uses of x over before call c starts? */
+static bool over(const arena *a, const life *x, int32_t c)
+{
+    for (int s = 0; s < CDR_N_STREAMS; s++) if (x->last[s] >= 0 && a->start[c].at[s] < x->last[s]) return false;
     return true;
 }
 
-static bool one_stream(uint32_t streams) { return (streams & (streams - 1)) == 0; }
-
-static bool conflict(const arena *a, const life *x, const life *y)
+/* The last of stream s's calls that is over before each first use of x, as an index in the stream's list; -1: none */
+static int32_t over_before(const arena *a, const life *x, int s)
 {
-    if (one_stream(x->streams | y->streams)) return x->start <= y->end && y->start <= x->end;      /* one stream: list order is the order */
-    return !before(a, x, y) && !before(a, y, x);
+    int32_t call = INT32_MAX;
+    for (int k = 0; k < CDR_N_STREAMS; k++) if (x->first[k] != INT32_MAX) call = CDR_MIN(call, a->start[x->first[k]].at[s]);
+    int32_t lo = 0, hi = a->on[s].n;
+    while (lo < hi) {
+        const int32_t mid = lo + (hi - lo) / 2;
+        if (a->on[s].call[mid] <= call) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo - 1;
+}
+
+/* The positions of calls that are not ordered with all uses of x: a value that lives outside of them may have x's bytes. A value of one
+ * stream is ordered with the calls of the list but for its own; what several streams touch, by the vector clocks, which only grow along a
+ * stream. Where positions are not those of the program (turns of several micro-batches), the turns that it lives in. */
+static void widen(const arena *a, life *x)
+{
+    x->from = x->start;
+    x->to = x->end;
+    if ((x->streams & ~(1u << CDR_S_COMPUTE)) == 0) return;
+    if (!a->in_order) {
+        x->from = a->turn_pos[x->first_turn];
+        x->to = a->turn_pos[x->last_turn + 1] - 1;
+        return;
+    }
+    for (int s = 0; s < CDR_N_STREAMS; s++) {
+        const stream_calls *on = &a->on[s];
+        int32_t lo = over_before(a, x, s) + 1, hi = on->n;
+        if (lo < on->n) x->from = CDR_MIN(x->from, on->call[lo]);
+        for (int32_t from = lo; from < hi;) {
+            const int32_t mid = from + (hi - from) / 2;
+            if (over(a, x, on->call[mid])) hi = mid;
+            else from = mid + 1;
+        }
+        if (hi > lo) x->to = CDR_MAX(x->to, on->call[hi - 1]);
+    }
 }
 
 static int by_size(const void *x, const void *y)
@@ -112,73 +153,18 @@ static int by_start(const void *x, const void *y)
     if (a->start != b->start) return a->start < b->start ? -1 : 1;
     return by_size(x, y);
 }
-/* What is placed, by offset: the scan for a gap reads this and nothing else. */
-typedef struct { int64_t offset, past; int32_t start, end; uint32_t streams; const life *l; } placed;     /* past: offset + bytes */
-
-/* Do the two need different bytes? The common case, one stream, needs no look at the clocks. */
-static bool in_the_way(const arena *a, const life *x, const placed *y)
-{
-    if (one_stream(x->streams | y->streams)) return x->start <= y->end && y->start <= x->end;
-    return conflict(a, x, y->l);
-}
-
-/* The same, once more as two columns: most of what is placed lives at other times, and 64 are passed over at a time. */
-typedef struct { placed *p; int32_t *start, *end; } shelf;
-
-static void insert(shelf s, int n, life *l)
-{
-    int lo = 0, hi = n;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (s.p[mid].offset <= l->offset) lo = mid + 1;
-        else hi = mid;
-    }
-    memmove(s.p + lo + 1, s.p + lo, sizeof *s.p * (size_t)(n - lo));
-    memmove(s.start + lo + 1, s.start + lo, sizeof *s.start * (size_t)(n - lo));
-    memmove(s.end + lo + 1, s.end + lo, sizeof *s.end * (size_t)(n - lo));
-    s.p[lo] = (placed){ l->offset, l->offset + l->bytes, l->start, l->end, l->streams, l };
-    bool plain = l->streams == 1u << CDR_S_COMPUTE;            /* what other streams touch is always looked at */
-    s.start[lo] = plain ? l->start : INT32_MIN;
-    s.end[lo] = plain ? l->end : INT32_MAX;
-}
-
-static bool all_at_other_times(shelf s, int j, int32_t start, int32_t end)
-{
-    int hit = 0;
-    for (int k = j; k < j + 64; k++) hit |= (s.start[k] <= end) & (s.end[k] >= start);
-    return !hit;
-}
-
-/* The lowest offset where x fits beside the n that are placed. */
-static int64_t gap(const arena *a, const life *x, shelf s, int n)
-{
-    int64_t at = 0;
-    bool skip = x->streams == 1u << CDR_S_COMPUTE;
-    for (int j = 0; j < n;) {
-        if (skip && j + 64 <= n && all_at_other_times(s, j, x->start, x->end)) {
-            j += 64;
-            continue;
-        }
-        for (int last = CDR_MIN(j + 64, n); j < last; j++) {
-            if (s.p[j].past <= at || !in_the_way(a, x, &s.p[j])) continue;
-            if (s.p[j].offset - at >= x->bytes) return at;
-            at = s.p[j].past;
-        }
-    }
-    return at;
-}
-
 /* First fit in the given order; returns the height. */
-static int64_t first_fit(arena *a, int (*order)(const void *, const void *), life **ptr, shelf s)
+static int64_t first_fit(arena *a, int (*order)(const void *, const void *), life **ptr)
 {
     int64_t height = 0;
+    cdr__shelf *s = cdr__shelf_new(a->n_pos);
     for (int i = 0; i < a->n; i++) ptr[i] = &a->l[i];
     qsort(ptr, (size_t)a->n, sizeof *ptr, order);
     for (int i = 0; i < a->n; i++) {
-        ptr[i]->offset = gap(a, ptr[i], s, i);
+        ptr[i]->offset = cdr__shelf_put(s, ptr[i]->from, ptr[i]->to, ptr[i]->bytes);
         height = CDR_MAX(height, ptr[i]->offset + ptr[i]->bytes);
-        insert(s, i, ptr[i]);
     }
+    cdr__shelf_free(s);
     return height;
 }
 
@@ -211,13 +197,13 @@ static void place_turn(cdr_pass *p, cdr_program *prog, int64_t base, int64_t *he
     int (*const order[])(const void *, const void *) = { by_lifetime, by_size, by_start };
     int64_t near_enough = a.n > MANY ? 200 : 1000;                /* 0.1 % above the bound; 0.5 % where a pass takes long */
     life **ptr = cdr_pool_alloc(p->pool, sizeof *ptr * (size_t)(a.n + 1));
-    shelf sorted = { cdr_pool_alloc(p->pool, sizeof *sorted.p * (size_t)(a.n + 1)), cdr_pool_alloc(p->pool, sizeof *sorted.start * (size_t)(a.n + 1)),
-                     cdr_pool_alloc(p->pool, sizeof *sorted.end * (size_t)(a.n + 1)) };
+    list_streams(&a);
+    for (int i = 0; i < a.n; i++) widen(&a, &a.l[i]);
     int64_t *best = cdr_pool_alloc(p->pool, sizeof *best * (size_t)CDR_MAX(a.n, 1));
     *bound = lower_bound(&a, peak);
     *height = INT64_MAX;
     for (int o = 0; o < CDR_COUNT(order) && *height - *bound > *bound / near_enough; o++) {
-        int64_t h = first_fit(&a, order[o], ptr, sorted);
+        int64_t h = first_fit(&a, order[o], ptr);
         for (int i = 0; h < *height && i < a.n; i++) best[i] = a.l[i].offset;
         *height = CDR_MIN(*height, h);
     }
