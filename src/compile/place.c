@@ -57,8 +57,9 @@ static void use(arena *a, cdr_val v, int turn, int32_t pos, int32_t call, int st
 
 static void collect(arena *a)
 {
-    cdr_turn turns[2048];
-    int n_turns = cdr__distinct_turns(a->prog, turns, CDR_COUNT(turns));
+    const int most = CDR_MAX(a->prog->n_turns, 1);
+    cdr_turn *turns = cdr_pool_alloc(a->p->pool, sizeof *turns * (size_t)most);
+    int n_turns = cdr__distinct_turns(a->prog, turns, most);
     int32_t pos = 0;
     a->in_order = true;
     a->turn_pos = cdr_pool_alloc(a->p->pool, sizeof *a->turn_pos * (size_t)(n_turns + 2));
