@@ -1,5 +1,5 @@
 /* loss, CPU kernels: equations (1)-(4) of op.c. The products are ops/linear's GEMM on the path of the kernel, what is
- * done to a row of logits is in loss_rows.h, what is done with a chunk in chunks.h; this file is the chunk loop.
+ * done to a row of logits is in loss_rows.h, what is done with a chunk in chunks.inc; this file is the chunk loop.
  *
  *   for each chunk of up to chunk_tokens tokens with a target (stable order; the others cost nothing)
  *     for each chunk of vocabulary:  logits = h w^T (F32);  forward: online (max, sum) per row
@@ -12,7 +12,7 @@
  * Scratch: one chunk's logits, its tokens' rows of h and dh. Threads change no bit.
  * The bf16 path rounds d to BF16 (after the subtraction) where it enters a product.
  */
-#include "ops/loss/chunks.h"
+#include "ops/loss/chunks.inc"
 #include "ops/loss/loss_rows.h"
 
 const cdr__loss_rows cdr__loss_rows_base = { row_stats, row_grad };

@@ -1,4 +1,4 @@
-/* loss over a split head, CPU kernels: op.c's equations with chunks.h's functions, hence loss's bits. Against loss the loops are turned
+/* loss over a split head, CPU kernels: op.c's equations with chunks.inc's functions, hence loss's bits. Against loss the loops are turned
  * round, so that each piece of the head is read once a pass, and every rank takes the same pieces whatever tokens it has:
  *
  *   for each piece of the vocabulary, read from its owners         (all ranks in step)
@@ -18,7 +18,7 @@
  * Weights do not change during the call, so reading them needs the first barrier and the last alone.
  */
 #include "comm/comm.h"
-#include "ops/loss/chunks.h"
+#include "ops/loss/chunks.inc"
 
 enum { BLOCK = 1024, LEVELS = 16 };       /* floats of a partial sum; of a tree over up to 2^15 ranks */
 
