@@ -24,6 +24,7 @@ typedef struct {
     const char *freeze[4]; int n_freeze; uint32_t isa; int compute; double aux; bool layer_major;
     int expert, head, n_threads, reshard; double factor, clip;     /* ranks of an expert group; cdr_head; 0 threads: by ranks; dispatch_factor; clip 0: never */
     int64_t chunk_tokens, chunk_vocab;                              /* of the loss; 0: all */
+    int experts_dtype;                                              /* of frozen experts; 0 (F32) reads as -1, as compute */
     const char *lora[4];                                            /* adapters on the matrices of these groups, and nothing else trains; NULL first: none */
 } setup;
 
@@ -83,6 +84,7 @@ static inline cdr_compile_opts options(const setup *s, int rank)
     o.loss_chunk_vocab = s->chunk_vocab;
     o.freeze = s->freeze;
     o.n_freeze = s->n_freeze;
+    o.experts_dtype = s->experts_dtype == 0 ? -1 : s->experts_dtype;
     return o;
 }
 
