@@ -254,6 +254,6 @@ const cdr_op cdr_op_experts_ep = {
 
 const cdr_op cdr_op_experts_ep_bwd = {
     .name = "experts_ep_bwd", .flags = CDR_OP_COLLECTIVE | CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_experts_ep_attr),
-    .optional = (1u << CDR__EPB_N_OUT) - 1, .add_ok = 1u,
+    .optional = UINT32_MAX, .add_ok = 1u,
     .infer = cdr__experts_ep_infer_bwd, .cost = cdr__experts_ep_cost_bwd, .kernels = cdr__experts_ep_bwd_kernels
 };
