@@ -14,7 +14,7 @@
 #include <time.h>
 
 typedef enum { SPREAD, HOT, IDLE_RANK, UNEVEN, FIRST_RANK, NOBODY } routes;
-enum { NO_DW = 1, NO_DX = 2, NO_DP = 4, ADAPTERS = 8, ADD = 16, F32_GRAD = 32, SITU = 64, TWO_GROUPS = 128, ONLY_DW2 = 256, TABLE = 512, BALANCED = 1024 };
+enum { NO_DW = 1, NO_DX = 2, NO_DP = 4, ADAPTERS = 8, ADD = 16, F32_GRAD = 32, SITU = 64, TWO_GROUPS = 128, ONLY_DW2 = 256, TABLE = 512, BALANCED = 1024, PACKED = 2048 };
 typedef struct {
     const char *name;
     int ep; int64_t T, A, E, L, I; int dtype; routes how;
@@ -58,6 +58,8 @@ static const scenario all[] = {
     { "ep 8 f32, balanced, trained, an idle rank", 8, 30, 4, 16, 24, 20, CDR_F32, IDLE_RANK, 160, 1, BALANCED },
     { "ep 4 bf16, balanced, adapters, frozen base", 4, 70, 3, 8, 40, 36, CDR_BF16, UNEVEN, 280, 2, BALANCED | ADAPTERS | NO_DW | SITU },
     { "ep 8 f32, balanced, adapters and base, a row each", 8, 3, 2, 16, 16, 16, CDR_F32, SPREAD, 16, 1, BALANCED | ADAPTERS },
+    { "ep 4 f32, mxfp4", 4, 40, 2, 8, 64, 32, CDR_F32, SPREAD, 50, 2, PACKED | NO_DW },
+    { "ep 4 bf16, mxfp4, balanced, adapters", 4, 40, 2, 8, 64, 32, CDR_BF16, UNEVEN, 128, 2, PACKED | NO_DW | BALANCED | ADAPTERS },
     { "ep 1 f32", 1, 45, 2, 8, 24, 20, CDR_F32, SPREAD, 45, 2, 0 },
 };
 
@@ -101,8 +103,9 @@ static void types_of(const scenario *z, int64_t E, cdr_type *t)
     t[CDR__EX_PERM] = cdr_type_1d(CDR_I32, z->T * z->A);
     t[CDR__EX_OFFS] = cdr_type_1d(CDR_I32, z->E + 1);
     t[CDR__EX_POS] = cdr_type_2d(CDR_I32, z->T, z->A);
-    t[CDR__EX_W1] = t[CDR__EX_W3] = cdr_type_3d(z->dtype, E, z->I, z->L);
-    t[CDR__EX_W2] = cdr_type_3d(z->dtype, E, z->L, z->I);
+    const int packed = z->flags & PACKED ? CDR_MXFP4 : z->dtype;
+    t[CDR__EX_W1] = t[CDR__EX_W3] = cdr_type_3d(packed, E, z->I, z->L);
+    t[CDR__EX_W2] = cdr_type_3d(packed, E, z->L, z->I);
     t[CDR__EX_TABLE] = z->flags & TABLE ? cdr_type_2d(CDR_I64, E, 3) : absent;
     for (int m = 0; m < 3; m++) {
         const int64_t k = m == 1 ? RANK + 1 : RANK, in = m == 2 ? z->I : z->L, out = m == 2 ? z->L : z->I;
@@ -304,7 +307,8 @@ static int part_new(const scenario *z, const whole *y, part *r, char *slab, size
     if (cdr_op_experts_ep_bwd.infer(&r->at_bwd, CDR__EPB_N, r->b.t, &n, r->b.t + CDR__EPB_N, NULL) != CDR_OK || n != CDR__EPB_N_OUT) return 1;
     for (int k = 0; k < CDR__EPB_N_OUT; k++) {
         cdr_type *t = &r->b.t[CDR__EPB_N + k];
-        const bool has = k < CDR__EXB_N_OUT ? wanted(z, k) : k == CDR__EPB_OUT_DP ? wanted(z, CDR__EXB_DP) : k >= CDR__EPB_OUT_NODES ? r->at_bwd.balanced == 2 && wanted(z, CDR__EXB_DW1 + k - CDR__EPB_OUT_NODES) :
+        const bool has = k < CDR__EXB_N_OUT ? wanted(z, k) : k == CDR__EPB_OUT_DP ? wanted(z, CDR__EXB_DP) :
+                         k >= CDR__EPB_OUT_NODES ? r->at_bwd.balanced == 2 && wanted(z, CDR__EXB_DW1 + k - CDR__EPB_OUT_NODES) :
                          k >= CDR__EPB_OUT_SLOTS ? (z->flags & BALANCED) != 0 :
                          wanted(z, CDR__EXB_DX) && (k == CDR__EPB_OUT_RECV || (z->cap && !(z->flags & BALANCED)));
         if (!has) *t = absent;
@@ -392,7 +396,8 @@ static int against_double(const scenario *z, const whole *y, const part *r, int 
     }
     for (int k = 0; k < CDR__EXB_N_OUT; k++) out[k] = cdr_absent(&t[CDR__EXB_N + k]) ? NULL : as_doubles(&t[CDR__EXB_N + k], NULL);
     fwd_out[0] = as_doubles(&t[CDR__EXB_X], NULL);
-    cdr_op_experts.ref(&(cdr_ref_args){ .attr = &at, .n_in = CDR__EX_N, .n_out = 2, .type = t + CDR__EXB_X, .in = (const double *const *)in + CDR__EXB_X, .out = fwd_out });
+    cdr_op_experts.ref(&(cdr_ref_args){ .attr = &at, .n_in = CDR__EX_N, .n_out = 2, .type = t + CDR__EXB_X,
+                                        .in = (const double *const *)in + CDR__EXB_X, .out = fwd_out });
     cdr_op_experts_bwd.ref(&(cdr_ref_args){ .attr = &at, .n_in = CDR__EXB_N, .n_out = CDR__EXB_N_OUT, .type = t, .in = (const double *const *)in, .out = out });
     const double tol = z->dtype == CDR_F32 ? 3e-6 : 8e-3;
     int bad = distance(&r->f.t[CDR__EX_N], r->f.p[CDR__EX_N], fwd_out[0] + me * z->T * z->L) <= tol ? 0 : 1;

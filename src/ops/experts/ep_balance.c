@@ -120,7 +120,7 @@ static provider provider_at(const cdr__ep *ep, const experts *x, int64_t e, int6
         p.nodes = node < 0 ? NULL : base + node * x->t[cdr__ep_stack(k)].n[1] * x->t[cdr__ep_stack(k)].n[2];
         return p;
     }
-    CDR_CHECK(!"a source of an expert that nobody works on");
+    CDR_CHECK(source < 0);                                 /* every group is someone's */
     return p;
 }
 

@@ -22,7 +22,8 @@ static cdr_status check(const char *op, const cdr_experts_ep_attr *a, const cdr_
 {
     const cdr_type *x = &fwd[CDR__EX_X], *offs = &fwd[CDR__EX_OFFS], *w1 = &fwd[CDR__EX_W1];
     const long long S = a->size, E = a->n_experts, cap = (long long)a->cap;
-    if (S < 1 || (S & (S - 1)) != 0 || E < 1 || E % S != 0) CDR_FAIL(e, CDR_EINVAL, "%s: %lld experts over %lld ranks; ranks must be a power of two that divides them", op, E, S);
+    if (S < 1 || (S & (S - 1)) != 0 || E < 1 || E % S != 0)
+        CDR_FAIL(e, CDR_EINVAL, "%s: %lld experts over %lld ranks; ranks must be a power of two that divides them", op, E, S);
     if (cdr_absent(offs) || offs->dtype != CDR_I32 || offs->n_dim != 2 || offs->layout != CDR_ROWS || offs->n[0] != S || offs->n[1] != E + 1)
         CDR_FAIL(e, CDR_EINVAL, "%s: offs must be i32[%lld,%lld] in rows: every rank's", op, S, E + 1);
     if (cdr_absent(w1) || w1->n_dim != 3 || w1->n[0] != E / S) CDR_FAIL(e, CDR_EINVAL, "%s: w1 must have the %lld experts of this rank", op, E / S);
@@ -31,8 +32,10 @@ static cdr_status check(const char *op, const cdr_experts_ep_attr *a, const cdr_
     if (cdr_absent(x) || x->n_dim != 2 || cap < x->n[0])
         CDR_FAIL(e, CDR_EINVAL, "%s: room for %lld rows; an expert's rows from one rank may be as many as x has tokens", op, cap);
     if (a->balanced < 0 || a->balanced > 2) CDR_FAIL(e, CDR_EINVAL, "%s: balanced = %d; 0, 1 and 2 can be", op, a->balanced);
-    if (a->balanced && cap < x->n[0] * (a->experts.top_k + a->balanced - 1)) CDR_FAIL(e, CDR_EINVAL, "%s: room for %lld rows; a balanced share may be as many as there are pairs", op, cap);
-    if (a->balanced && !cdr_absent(&fwd[CDR__EX_TABLE])) CDR_FAIL(e, CDR_EINVAL, "%s: redundant experts are copied from stacks in their order, there may be no table", op);
+    if (a->balanced && cap < x->n[0] * (a->experts.top_k + a->balanced - 1))
+        CDR_FAIL(e, CDR_EINVAL, "%s: room for %lld rows; a balanced share may be as many as there are pairs", op, cap);
+    if (a->balanced && !cdr_absent(&fwd[CDR__EX_TABLE]))
+        CDR_FAIL(e, CDR_EINVAL, "%s: redundant experts are copied from stacks in their order, there may be no table", op);
     for (int k = 0; k < CDR__EP_N_STACKS; k++) {
         const cdr_type *t = &fwd[cdr__ep_stack(k)];
         if (a->balanced && !cdr_absent(t) && cdr_type_pitch(t) != cdr_type_cols(t)) CDR_FAIL(e, CDR_EINVAL, "%s: redundant experts are copied from dense stacks", op);
@@ -212,7 +215,11 @@ static size_t work_avx2(attr_p at, int n_in, int n_out, const cdr_type *t, int n
 static size_t work_avx512(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_fwd_bytes(&cdr__experts_avx512, at, t, n); }
 static size_t bwd_work_base(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_base, at, t, n); }
 static size_t bwd_work_avx2(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_avx2, at, t, n); }
-static size_t bwd_work_avx512(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_avx512, at, t, n); }
+static size_t bwd_work_avx512(attr_p at, int n_in, int n_out, const cdr_type *t, int n)
+{
+    (void)n_in, (void)n_out;
+    return cdr__ep_bwd_bytes(&cdr__experts_avx512, at, t, n);
+}
 static cdr_status fwd_base(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_base); }
 static cdr_status fwd_avx2(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_avx2); }
 static cdr_status fwd_avx512(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_avx512); }

@@ -248,7 +248,8 @@ const cdr_op cdr_op_experts_bwd = {
 
 /* ep_op.c */
 const cdr_op cdr_op_experts_ep = {
-    .name = "experts_ep", .flags = CDR_OP_COLLECTIVE, .attr_bytes = sizeof(cdr_experts_ep_attr), .optional = ((1u << CDR__EP_N_OUT) - 1) & ~((1u << CDR__EP_OUT_U) | (1u << CDR__EP_OUT_RECV)),
+    .name = "experts_ep", .flags = CDR_OP_COLLECTIVE, .attr_bytes = sizeof(cdr_experts_ep_attr),
+    .optional = ((1u << CDR__EP_N_OUT) - 1) & ~((1u << CDR__EP_OUT_U) | (1u << CDR__EP_OUT_RECV)),
     .infer = cdr__experts_ep_infer, .grad = cdr__experts_ep_grad, .cost = cdr__experts_ep_cost, .kernels = cdr__experts_ep_kernels
 };
 
