@@ -113,6 +113,8 @@ void cdr_comm_close(cdr_comm *c)
     }
 }
 
+int64_t cdr_comm_read_bytes(const cdr_comm *c) { return c->read_bytes; }
+void cdr_comm_count_read(cdr_comm *c, int64_t bytes) { c->read_bytes += bytes; }
 int cdr_comm_rank(const cdr_comm *c) { return c->rank; }
 int cdr_comm_size(const cdr_comm *c) { return c->size; }
 const char *cdr_comm_transport(const cdr_comm *c) { return c->t->name; }

@@ -61,11 +61,16 @@ cdr_status cdr_comm_barrier(cdr_comm *c);
  * shapes, as they must agree. The next thing that a rank calls, on any communicator, is a barrier of c.
  *   cdr_comm_expose(c, ptr, 3, sig);  ... read cdr_comm_peer(c, r, k) ...  cdr_comm_barrier(c);
  * expose_begin + expose_end: the same in halves, with work between them that touches no peer. */
-enum { CDR_EXPOSE_MAX = 24 };      /* operands */
+enum { CDR_EXPOSE_MAX = 16 };      /* operands */
 cdr_status cdr_comm_expose(cdr_comm *c, const void *const *ptr, int n, uint64_t signature);
 cdr_status cdr_comm_expose_begin(cdr_comm *c, const void *const *ptr, int n, uint64_t signature);
 cdr_status cdr_comm_expose_end(cdr_comm *c);
 const void *cdr_comm_peer(cdr_comm *c, int rank, int k);
+
+/* Bytes that this rank has read of its peers over c: by gather, reduce_scatter and all_reduce, and what operators have read through peer,
+ * as they say. A plan's wire_bytes are compared with it. */
+int64_t cdr_comm_read_bytes(const cdr_comm *c);
+void cdr_comm_count_read(cdr_comm *c, int64_t bytes);
 
 /* What this rank is about to do: kept in shared memory, so that whoever sees a loss can name it. Cheap: three stores. */
 void cdr_comm_note(cdr_comm *c, int64_t step, int layer, const char *what);

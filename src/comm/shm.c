@@ -408,6 +408,7 @@ static void tree_sum(shm_comm *c, int k, size_t at, void *dst, size_t bytes, int
     const tree_type *t = tree_of(dtype);
     shm_comm *w = c->world;
     int n = c->base.size;
+    c->base.read_bytes += (int64_t)bytes * (n - 1);
     for (size_t b = 0; b < bytes; b += BLOCK_BYTES) {
         size_t part = CDR_MIN(bytes - b, (size_t)BLOCK_BYTES);
         for (int r = 0; r < n; r++) w->src[r] = operand(c, r, k) + at + b;
@@ -429,6 +430,7 @@ static cdr_status gather_some(shm_comm *c, const cdr_piece *p, int n)
             if (lo == hi) continue;
             char *to = (char *)p[i].full + (size_t)lo * p[i].row_bytes;
             const char *from = r == me ? p[i].local : operand(c, r, i);
+            if (r != me) c->base.read_bytes += (hi - lo) * (int64_t)p[i].row_bytes;
             if (to != from) memmove(to, from, (size_t)(hi - lo) * p[i].row_bytes);
         }
     return barrier(c);
@@ -478,6 +480,7 @@ static void sum_part(shm_comm *c, const cdr_piece *p, int i, int r, size_t at, s
 
 static void fetch_part(shm_comm *c, const cdr_piece *p, int i, int r, size_t at, size_t bytes)
 {
+    c->base.read_bytes += (int64_t)bytes;
     memcpy(destination(&p[i]) + at, operand(c, r, CDR_SHM_PIECES + i) + at, bytes);
 }
 

@@ -45,6 +45,7 @@ struct cdr_comm {
     cdr_comm *parent, *first, *next;     /* first: its splits, a list by next */
     const void **peer;                   /* [size][CDR_EXPOSE_MAX]: operands that ranks expose */
     int n_exposed; bool exposing;        /* exposing: between the halves */
+    int64_t read_bytes;                  /* of peers */
 };
 
 /* What every transport does for a communicator of one rank: copies (single.c). */

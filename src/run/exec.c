@@ -17,6 +17,7 @@ static void *address(const cdr_exec *x, const cdr_program *p, cdr_val v, int mb)
 }
 
 void *cdr_exec_ptr(cdr_exec *x, cdr_prog_id prog, cdr_val v, int mb) { return address(x, &x->b->progs[prog], v, mb); }
+cdr_comm *cdr_exec_comm(const cdr_exec *x, cdr_comm_id c) { return x->comms[c]; }
 size_t cdr_exec_slab_bytes(const cdr_exec *x, int tier) { return tier == 0 ? x->slab_bytes : 0; }
 void cdr_exec_set_step(cdr_exec *x, int64_t step)
 {

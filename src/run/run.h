@@ -40,6 +40,7 @@ void *cdr_exec_ptr(cdr_exec *x, cdr_prog_id prog, cdr_val v, int mb);     /* add
 size_t cdr_exec_slab_bytes(const cdr_exec *x, int tier);
 /* Fills every parameter by its init rule, keyed by (seed, parameter's stream, global element index). */
 cdr_status cdr_exec_init(cdr_exec *x, uint64_t seed, cdr_err *err);
+struct cdr_comm *cdr_exec_comm(const cdr_exec *x, cdr_comm_id c);        /* NULL: this mesh has none */
 void cdr_exec_set_step(cdr_exec *x, int64_t step);                        /* for messages and comm notes */
 void cdr_exec_check_finite(cdr_exec *x, bool on);                         /* records the first non-finite output; runs on, as peers wait */
 /* After a run with check_finite: which call, which output. */

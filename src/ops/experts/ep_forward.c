@@ -73,6 +73,7 @@ cdr_status cdr__ep_fwd(const cdr_args *a, const cdr__experts_isa *isa)
     const void *own[CDR__EP_N] = { a->ptr[CDR__EX_X], a->ptr[CDR__EX_P], a->ptr[CDR__EX_PERM], out[CDR__EP_OUT_RECV] };
     void *slots[CDR__EX_N - CDR__EX_W1] = { NULL };
     cdr__fwd_rows y = { .rows = out[CDR__EP_OUT_RECV] };
+    cdr__ep_count(&s.ep, &x, (int64_t)row_bytes + 8, (int64_t)row_bytes);
     CDR_TRY(cdr__ep_begin(&s.ep, &x, own, a->type, a->n_in + a->n_out));
     for (int k = 0; k < CDR__EP_N_STACKS; k++) slots[cdr__ep_stack(k) - CDR__EX_W1] = out[CDR__EP_OUT_SLOTS + k];
     x.routes = s.ep.routes;

@@ -78,6 +78,7 @@ static piece fetch(const cdr_args *a, const sizes *z, const ranks *k, int64_t v0
         w.p = k->peer[2 * k->me] + (size_t)(v0 - lo) * row;
         return w;
     }
+    cdr_comm_count_read(k->comm, (w.n - CDR_MAX(0, CDR_MIN(hi, v0 + w.n) - CDR_MAX(lo, v0))) * (int64_t)row);
 #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static) if (w.n * z->D > FORK)
     for (int64_t i = 0; i < w.n; i++) {
         int owner = (int)(((v0 + i + 1) * k->size - 1) / k->W);            /* the last rank whose first row is not beyond */
@@ -116,6 +117,7 @@ static void sum_slice(const cdr_args *a, const sizes *z, const ranks *k, int64_t
 {
     int64_t v0 = i_piece * z->cv, rows = CDR_MIN(z->cv, z->W - v0), lo = first_row(rows, k->me, k->size), n = (first_row(rows, k->me + 1, k->size) - lo) * z->D;
     float *slice = (float *)(void *)(k->stage + k->at.slice[i_piece & 1]);
+    cdr_comm_count_read(k->comm, n * 4 * (k->size - 1));
 #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static) if (n * k->size > FORK)
     for (int64_t i = 0; i < n; i += BLOCK)
         tree_block(k, k->at.dw[i_piece & 1] + (lo * z->D + i) * 4, CDR_MIN(BLOCK, n - i), cdr_thread_part(k->levels, LEVELS * BLOCK), slice + i);
@@ -130,6 +132,7 @@ static void own_rows(const cdr_args *a, const sizes *z, const ranks *k, int64_t 
     for (int r = 0; r < k->size; r++) {
         int64_t from = v0 + first_row(rows, r, k->size), lo = CDR_MAX(own, from), hi = CDR_MIN(end, v0 + first_row(rows, r + 1, k->size));
         const float *slice = (const float *)(const void *)(k->peer[2 * r + 1] + k->at.slice[i_piece & 1]);
+        if (r != k->me) cdr_comm_count_read(k->comm, CDR_MAX(0, hi - lo) * z->D * 4);
 #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static) if ((hi - lo) * z->D > FORK)
         for (int64_t v = lo; v < hi; v++) {
             const float *x = slice + (v - from) * z->D;
