@@ -19,6 +19,7 @@ typedef struct {
     setup s; int steps; double lr; routes routes;
     bool gradients;                                    /* of the last step are a part of the result; AdamW only */
     bool no_main_loss;                                 /* the head is zero: the trunk gets gradients from further losses alone */
+    const char *nudge; int64_t nudge_at; float nudge_by;      /* an element of a parameter that is whole on every rank, moved before the first step */
 } spread;
 
 typedef struct { char name[112]; bool stack; int64_t n; int64_t at[N_PARTS], bytes[N_PARTS]; int dtype[N_PARTS]; } spread_param;
@@ -85,6 +86,13 @@ static inline void spread_prepare(const spread *c, rig *r)
             void *zero = calloc(1, cdr_type_bytes(t));
             cdr_exec_put_run(r->x, q->shard, zero, cdr_type_bytes(t));
             free(zero);
+        }
+        if (c->nudge && strcmp(q->name, c->nudge) == 0) {
+            float x[4096];
+            CDR_CHECK(cdr_type_elems(&q->global) <= CDR_COUNT(x) && q->split[0] < 0 && c->s.compute == CDR_F32);
+            cdr_exec_get_run(r->x, q->shard, x, sizeof *x * (size_t)cdr_type_elems(&q->global));
+            x[c->nudge_at] += c->nudge_by;
+            cdr_exec_put_run(r->x, q->shard, x, sizeof *x * (size_t)cdr_type_elems(&q->global));
         }
         const char *layer = strstr(q->name, "layers.");
         if (c->routes == ROUTES_LEARNED || !layer || !strstr(q->name, "e_score_correction_bias")) continue;

@@ -61,7 +61,7 @@ cdr_status cdr_comm_barrier(cdr_comm *c);
  * shapes, as they must agree. The next thing that a rank calls, on any communicator, is a barrier of c.
  *   cdr_comm_expose(c, ptr, 3, sig);  ... read cdr_comm_peer(c, r, k) ...  cdr_comm_barrier(c);
  * expose_begin + expose_end: the same in halves, with work between them that touches no peer. */
-enum { CDR_EXPOSE_MAX = 16 };      /* operands */
+enum { CDR_EXPOSE_MAX = 24 };      /* operands */
 cdr_status cdr_comm_expose(cdr_comm *c, const void *const *ptr, int n, uint64_t signature);
 cdr_status cdr_comm_expose_begin(cdr_comm *c, const void *const *ptr, int n, uint64_t signature);
 cdr_status cdr_comm_expose_end(cdr_comm *c);

@@ -157,13 +157,13 @@ typedef float cdr__float8 __attribute__((vector_size(32)));
 static inline void mxfp4_to_f32(const void *src, float *CDR_RESTRICT dst, int64_t n)
 {
     const uint8_t *CDR_RESTRICT x = (const uint8_t *)src;
-    const cdr__word8 shift = { 0, 4, 8, 12, 16, 20, 24, 28 };
+    const cdr__word8 zero = { 0 }, shift = { 0, 4, 8, 12, 16, 20, 24, 28 };
     for (int64_t b = 0; b < n / CDR__MX_BLOCK; b++, x += CDR__MX_CODES + 1, dst += CDR__MX_BLOCK) {
         float scale = e8m0_value(x[CDR__MX_CODES]);
         for (int i = 0; i < CDR__MX_CODES / 4; i++) {
             uint32_t w;
             memcpy(&w, x + 4 * i, 4);
-            cdr__word8 code = ((cdr__word8){ 0 } + w) >> shift, m = code & 7u;
+            cdr__word8 code = (zero + w) >> shift, m = code & 7u;
             cdr__word8 u = ((m << 22) & (cdr__word8)(m > 1u)) + (0x3f000000u & (cdr__word8)(m > 0u));
             u |= (code & 8u) << 28;
             cdr__float8 y;

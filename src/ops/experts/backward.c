@@ -30,6 +30,23 @@ static int levels(const experts *x)
     return n;
 }
 
+/* Buffers of a counter: with subtrees that are merged elsewhere, dW has no part in it. */
+static int n_buffers(const experts *x) { return x->moves ? 2 * levels(x) + 1 : levels(x); }
+
+int64_t cdr__experts_subtree(int64_t a, int64_t b)
+{
+    int64_t n = 1;
+    while (a % (2 * n) == 0 && a + 2 * n <= b) n *= 2;
+    return n;
+}
+
+int cdr__experts_subtrees(int64_t a, int64_t b)
+{
+    int n = 0;
+    for (; a < b; a += cdr__experts_subtree(a, b)) n++;
+    return n;
+}
+
 /* Elements of a row of the widest gradient that is wanted */
 static int64_t widest_outer(const cdr_type *out_t)
 {
@@ -50,7 +67,7 @@ static size_t lay_thread(const experts *x, const cdr_type *out_t, void *base, th
     th->w[DX_UP] = cdr__experts_panels(x, CDR__EX_W3, false, &block, &b);
     th->t = bump_floats(&b, TILE * x->ld_I);
     th->dx = bump_floats(&b, TILE * x->ld_L);
-    th->partial = bump_floats(&b, levels(x) * BLOCK_M * widest_outer(out_t));
+    th->partial = bump_floats(&b, n_buffers(x) * BLOCK_M * widest_outer(out_t));
     int64_t widest = CDR_MAX(x->L, x->I);
     for (int m = 0; m < 3; m++) {
         if (cdr__experts_rank(x, m) == 0) continue;
@@ -81,7 +98,7 @@ size_t cdr__experts_bwd_lay(const experts *x, const cdr_type *out_t, void *base,
     }
     for (int i = 0; i < CDR__EXB_N_OUTER; i++) {            /* no chunk cuts an expert whose rows all fit, but the end of a round may */
         const cdr_type *t = &out_t[CDR__EXB_DW1 + i];
-        s->open[i] = !cdr_absent(t) && x->S * x->T * CDR_MIN(x->A, x->E) > s->chunk ? bump_floats(&b, levels(x) * t->n[1] * t->n[2]) : NULL;
+        s->open[i] = !cdr_absent(t) && x->S * x->T * CDR_MIN(x->A, x->E) > s->chunk ? bump_floats(&b, n_buffers(x) * t->n[1] * t->n[2]) : NULL;
     }
     s->list = bump_take(&b, (size_t)cdr__experts_max_tiles(x, s->chunk) * sizeof(tile));
     s->segments = bump_take(&b, (size_t)CDR_MIN(x->E, s->chunk) * sizeof(tile));
@@ -245,34 +262,56 @@ static void add_rows(const cdr__bwd *b, thread *th, const outer *o, int64_t i0, 
     }
 }
 
-/* The binary counter over an expert's sources (ops/grad_push, equation (1)): slot 0 is the block in dW, slot j > 0 is buffer j - 1, and
- * the last buffer takes a partial that will be merged at once. */
-typedef struct { float *dw, *buffer; int64_t pitch, ld, stride, m, n; int levels; } counter;
-static float *slot(const counter *c, int j, int64_t row) { return j == 0 ? c->dw + row * c->pitch : c->buffer + (j - 1) * c->stride + row * c->ld; }
+/* The binary counter over an expert's sources (ops/grad_push, equation (1)), from source `from` on: slot 0 is the block in dW, slot j > 0
+ * buffer j - 1; without dw, slot j is buffer j. The last buffer takes a partial that will be merged at once. */
+typedef struct { float *dw, *buffer; int64_t pitch, ld, stride, m, n, from, end; int last; } counter;
+enum { LAST = -1 };
+static float *slot(const counter *c, int j, int64_t row)
+{
+    if (j == 0 && c->dw) return c->dw + row * c->pitch;
+    return c->buffer + (j == LAST ? c->last : c->dw ? j - 1 : j) * c->stride + row * c->ld;
+}
 
 static counter counter_of(const cdr__bwd *b, thread *th, const outer *o, int which, const tile *seg, int64_t i0)
 {
     const experts *x = &b->x;
     const bool whole = seg->first == row_offset(x, seg->expert) && seg->end == row_offset(x, seg->expert + 1);
-    counter c = { .pitch = cdr_type_pitch(o->t), .ld = o->n_b, .m = CDR_MIN(BLOCK_M, o->n_a - i0), .n = o->n_b, .levels = levels(x) };
-    c.dw = (float *)o->dw + (seg->expert * o->n_a + i0) * c.pitch;
-    c.buffer = whole || c.levels == 0 ? th->partial : b->s.open[which] + i0 * o->n_b;
+    counter c = { .pitch = cdr_type_pitch(o->t), .ld = o->n_b, .m = CDR_MIN(BLOCK_M, o->n_a - i0), .n = o->n_b, .end = x->S, .last = n_buffers(x) - 1 };
+    if (x->sources) c.from = x->sources[2 * seg->expert], c.end = x->sources[2 * seg->expert + 1];
+    if (seg->expert < x->E_home && c.from == 0 && c.end == x->S) c.dw = (float *)o->dw + (seg->expert * o->n_a + i0) * c.pitch;
+    c.buffer = whole || n_buffers(x) == 0 ? th->partial : b->s.open[which] + i0 * o->n_b;
     c.stride = whole ? BLOCK_M * o->n_b : o->n_a * o->n_b;
     return c;
 }
 
-/* Partial of source i: where it is formed, and its merging once it is complete */
-static int partial_slot(const counter *c, unsigned i) { return i & 1u ? c->levels : __builtin_popcount(i); }
-static void push(const counter *c, unsigned i)
+/* How many sums source s completes with its own */
+static int merges(const counter *c, int64_t s)
 {
-    const int p = __builtin_popcount(i), z = __builtin_ctz(~i);
+    int z = 0;
+    while ((s + 1) % ((int64_t)2 << z) == 0 && s + 1 - ((int64_t)2 << z) >= c->from) z++;
+    return z;
+}
+
+/* Partial of source s: where it is formed, and its merging once it is complete */
+static int partial_slot(const counter *c, int64_t s) { return merges(c, s) > 0 ? LAST : cdr__experts_subtrees(c->from, s); }
+static void push(const counter *c, int64_t s)
+{
+    const int p = cdr__experts_subtrees(c->from, s), z = merges(c, s);
     for (int64_t row = 0; row < c->m && z > 0; row++) {
-        float *carry = slot(c, c->levels, row);
+        float *carry = slot(c, LAST, row);
         for (int j = p - 1; j >= p - z; j--) {
-            float *s = slot(c, j, row), *to = j == p - z ? s : carry;
-            for (int64_t l = 0; l < c->n; l++) to[l] = s[l] + carry[l];
+            float *sum = slot(c, j, row), *to = j == p - z ? sum : carry;
+            for (int64_t l = 0; l < c->n; l++) to[l] = sum[l] + carry[l];
         }
     }
+}
+
+/* The block's sums of subtrees, to where the expert's home reads them */
+static void hand_over(const cdr__bwd *b, const counter *c, const outer *o, int which, int64_t expert, int64_t i0)
+{
+    for (int j = 0; j < cdr__experts_subtrees(c->from, c->end); j++)
+        for (int64_t row = 0; row < c->m; row++)
+            memcpy(b->nodes[which] + ((b->first_node[expert] + j) * o->n_a + i0 + row) * o->n_b, slot(c, j, row), (size_t)o->n_b * sizeof(float));
 }
 
 /* Rows i0 .. of the segment's expert's dW, over the segment's rows of the chunk: source by source. A source without rows gives +0, in the
@@ -282,21 +321,22 @@ static void run_block(const cdr__bwd *b, thread *th, const outer *o, int which, 
     const experts *x = &b->x;
     const counter c = counter_of(b, th, o, which, seg, i0);
     const int64_t expert_end = row_offset(x, seg->expert + 1);
-    for (int64_t s = 0; s < x->S; s++) {
+    for (int64_t s = c.from; s < c.end; s++) {
         const int64_t g0 = group_offset(x, seg->expert, s), g1 = group_offset(x, seg->expert, s + 1);
-        const int to = partial_slot(&c, (unsigned)s);
+        const int to = partial_slot(&c, s);
         if (g0 == g1) {
             if (g0 < seg->first || (g0 >= seg->end && (g0 < expert_end || seg->end < expert_end))) continue;
             for (int64_t row = 0; row < c.m; row++) memset(slot(&c, to, row), 0, (size_t)c.n * sizeof(float));
         } else {
             const chain q = { .first = CDR_MAX(g0, seg->first), .end = CDR_MIN(g1, seg->end), .r_chunk = r_chunk, .starts = g0 >= seg->first,
-                              .c = slot(&c, to, 0), .ldc = to == 0 ? c.pitch : c.ld };
+                              .c = slot(&c, to, 0), .ldc = to == 0 && c.dw ? c.pitch : c.ld };
             if (q.first >= q.end) continue;
             add_rows(b, th, o, i0, &q);
             if (q.end < g1) continue;
         }
-        push(&c, (unsigned)s);
+        push(&c, s);
     }
+    if (!c.dw && seg->end == expert_end) hand_over(b, &c, o, which, seg->expert, i0);
 }
 
 static int64_t blocks_of(const outer *o) { return o->dw ? cdr_ceil_div(o->n_a, BLOCK_M) : 0; }
@@ -340,7 +380,7 @@ void cdr__experts_bwd_clear(const cdr__bwd *b)
     for (int64_t t = 0; t < x->T && dp; t++)
         for (int64_t s = 0; s < x->A; s++)
             if (pos[t * pos_pitch + s] < 0) dp[t * cdr_type_pitch(output_type(b, CDR__EXB_DP)) + s] = 0.0f;
-    for (int64_t e = 0; e < x->E; e++) {
+    for (int64_t e = 0; e < x->E_home; e++) {
         if (row_offset(x, e) < row_offset(x, e + 1)) continue;
         for (int which = 0; which < CDR__EXB_N_OUTER; which++) {
             const cdr_type *t = output_type(b, CDR__EXB_DW1 + which);

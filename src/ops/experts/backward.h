@@ -28,11 +28,15 @@ typedef struct {
     char *dx_rows;                               /* [cap] rows of (4), L elements of the activations' dtype, from row r0 of the round on */
     float *dp_rows;                              /* [cap]; NULL: dp goes to its pair in out */
     bool wants_dx, wants_dp, wants_dw;
+    float *const *nodes; const int32_t *first_node;      /* x.moves: partial sums that another rank merges, by gradient; of each expert */
     cdr__bwd_scratch s;
 } cdr__bwd;
 
 /* base NULL: only measures. out_t: which gradients are wanted */
 size_t cdr__experts_bwd_lay(const experts *x, const cdr_type *out_t, void *base, cdr__bwd_scratch *s);
+/* The sum over sources [a, b) as the fewest sums of whole subtrees: how many leaves the first has; how many there are */
+int64_t cdr__experts_subtree(int64_t a, int64_t b);
+int cdr__experts_subtrees(int64_t a, int64_t b);
 void cdr__experts_bwd_clear(const cdr__bwd *b);                              /* what no row reaches */
 void cdr__experts_bwd_round(const cdr__bwd *b, int64_t r0, int64_t r1);
 #endif

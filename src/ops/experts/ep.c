@@ -11,6 +11,7 @@ experts cdr__ep_open(const cdr__experts_isa *isa, const cdr_experts_ep_attr *at,
     x.S = at->size;
     x.cap = at->cap;
     if (at->balanced) x.E = 2 * x.E_home;
+    x.moves = at->balanced == 2;
     return x;
 }
 
@@ -30,13 +31,10 @@ size_t cdr__ep_lay(const experts *x, void *base, cdr__ep *ep)
     ep->home = bump_take(&b, ((size_t)x->E_home + 1) * S * sizeof *ep->home);     /* one for each expert; balanced: one more for each rank that takes */
     ep->load = bump_take(&b, S * sizeof *ep->load);
     ep->share = bump_take(&b, S * sizeof *ep->share);
+    ep->sources = bump_take(&b, 2 * (size_t)x->E * sizeof *ep->sources);
+    ep->first_node = bump_take(&b, n_groups * sizeof *ep->first_node);
     ep->list = bump_take(&b, (size_t)cdr__ep_max_tiles(x) * sizeof *ep->list);
     return b.at;
-}
-
-static int64_t first_of(const experts *x, int64_t source, int64_t e)
-{
-    return ((const int32_t *)x->ptr[CDR__EX_OFFS])[source * cdr_type_pitch(&x->t[CDR__EX_OFFS]) + e];
 }
 
 /* Receiver d: its groups, in order */
@@ -47,7 +45,7 @@ static void plan_receiver(cdr__ep *ep, const experts *x, int d)
     for (int64_t e = 0; e < x->E; e++) {
         const int64_t global = d * x->E_home + e;
         for (int s = 0; s < (int)x->S; s++) {
-            const int64_t first = first_of(x, s, global), n = first_of(x, s, global + 1) - first;
+            const int64_t first = cdr__ep_first(x, s, global), n = cdr__ep_first(x, s, global + 1) - first;
             assert(n >= 0);
             CDR_CHECK(n <= x->cap);
             if (fill + n > x->cap) round++, fill = 0;
@@ -96,7 +94,7 @@ static void groups_of(cdr__ep *ep, const experts *x, int d, int64_t slot, int64_
     int64_t p = 0;
     for (int64_t e = 0; e < x->E_home; e++)
         for (int64_t s = 0; s < x->S; s++) {
-            const int64_t at = first_of(x, s, d * x->E_home + e), n = first_of(x, s, d * x->E_home + e + 1) - at, g = (slot + e) * x->S + s;
+            const int64_t at = cdr__ep_first(x, s, d * x->E_home + e), n = cdr__ep_first(x, s, d * x->E_home + e + 1) - at, g = (slot + e) * x->S + s;
             int64_t skip;
             const int64_t part = overlap(p, n, first, many, &skip);
             ep->groups[g] = row;
@@ -111,14 +109,14 @@ static void plan_balanced(cdr__ep *ep, const experts *x)
 {
     for (int64_t d = 0; d < x->S; d++) {
         ep->load[d] = 0;
-        for (int64_t s = 0; s < x->S; s++) ep->load[d] += first_of(x, s, (d + 1) * x->E_home) - first_of(x, s, d * x->E_home);
+        for (int64_t s = 0; s < x->S; s++) ep->load[d] += cdr__ep_first(x, s, (d + 1) * x->E_home) - cdr__ep_first(x, s, d * x->E_home);
     }
-    cdr__ep_balance(ep->share, ep->load, x->S);
+    cdr__ep_balance(ep->share, ep->load, x->S, x->moves ? x : NULL);
     for (int d = 0; d < (int)x->S; d++) {
         int64_t p = 0;
         for (int64_t e = 0; e < x->E_home; e++)
             for (int64_t s = 0; s < x->S; s++) {
-                const int64_t at = first_of(x, s, d * x->E_home + e), n = first_of(x, s, d * x->E_home + e + 1) - at;
+                const int64_t at = cdr__ep_first(x, s, d * x->E_home + e), n = cdr__ep_first(x, s, d * x->E_home + e + 1) - at;
                 if (s == ep->me && n > 0) pieces_of(ep, x, d, p, at, n);
                 p += n;
             }
@@ -154,6 +152,7 @@ void cdr__ep_plan(cdr__ep *ep, experts *x, const cdr_args *a)
     ep->n_rounds = 0;
     for (int d = 0; d < (int)x->S && !ep->at->balanced; d++) plan_receiver(ep, x, d);
     if (ep->at->balanced) plan_balanced(ep, x);
+    if (x->moves) cdr__ep_plan_nodes(ep, x);
     x->groups = ep->groups;
     x->from = ep->from;
 }

@@ -12,14 +12,16 @@
 #include "ops/experts/kernel.h"
 
 /* Operands that a rank exposes */
-enum { CDR__EP_X, CDR__EP_P, CDR__EP_PERM, CDR__EP_RECV, CDR__EP_DU, CDR__EP_RECV_DP, CDR__EP_STACK, CDR__EP_N = CDR__EP_STACK + CDR__EP_N_STACKS };
+enum { CDR__EP_X, CDR__EP_P, CDR__EP_PERM, CDR__EP_RECV, CDR__EP_DU, CDR__EP_RECV_DP, CDR__EP_STACK, CDR__EP_NODES = CDR__EP_STACK + CDR__EP_N_STACKS,
+       CDR__EP_N = CDR__EP_NODES + CDR__EP_N_STACKS };
 
 /* Rows first .. first + n - 1 of this rank's dispatch: they are worked on by `rank`, in that round, and lie there from row `at` of
  * its recv on. */
 typedef struct { int32_t rank, round, first, n; int64_t at; } cdr__ep_piece;
 
-/* Of a rank with balanced placement: it keeps the first rows of its own experts, and takes some of another rank's. giver -1: none */
-typedef struct { int64_t kept, first, taken; int32_t giver; } cdr__ep_share;
+/* Of a rank with balanced placement: it keeps the first rows of its own experts, and takes some of another rank's. giver -1: none. Where
+ * groups (expert, source) move as a whole, the same in groups, of which expert e has e S .. e S + S - 1. */
+typedef struct { int64_t kept, first, taken, kept_groups, first_group, end_group; int32_t giver; } cdr__ep_share;
 
 typedef struct {
     const cdr_experts_ep_attr *at;
@@ -30,6 +32,7 @@ typedef struct {
     origin *from;                        /* [S] */
     const char **recv, **recv_dp;        /* [S]: the peers' */
     int64_t *load; cdr__ep_share *share; /* [S]: balanced placement */
+    int32_t *sources, *first_node;       /* [E][2]; [S][E]: of each rank's experts; -1: its rows, if any, are summed up where they are */
     route *routes;                       /* [cap] */
     cdr__ep_piece *home; int64_t n_home; /* own rows, in the order of experts */
     tile *list;
@@ -40,7 +43,17 @@ experts cdr__ep_open(const cdr__experts_isa *isa, const cdr_experts_ep_attr *at,
 size_t cdr__ep_lay(const experts *x, void *base, cdr__ep *ep);
 int64_t cdr__ep_max_tiles(const experts *x);
 void cdr__ep_plan(cdr__ep *ep, experts *x, const cdr_args *a);
-void cdr__ep_balance(cdr__ep_share *share, const int64_t *load, int64_t S);
+/* x: whole groups move, with its counts; NULL: rows */
+void cdr__ep_balance(cdr__ep_share *share, const int64_t *load, int64_t S, const experts *x);
+/* Sums of subtrees that a rank may have for others, in gradients of one matrix */
+int64_t cdr__ep_max_nodes(int64_t E_home, int64_t S);
+void cdr__ep_plan_nodes(cdr__ep *ep, experts *x);
+/* Gradients of experts that others have worked on too, from their nodes and own ones; called by every thread of a team */
+void cdr__ep_merge(const cdr__ep *ep, const experts *x, void *const *dw, const cdr_type *t, void *const *own_nodes);
+static inline int64_t cdr__ep_first(const experts *x, int64_t source, int64_t e)      /* of the source's rows, expert e's first */
+{
+    return ((const int32_t *)x->ptr[CDR__EX_OFFS])[source * cdr_type_pitch(&x->t[CDR__EX_OFFS]) + e];
+}
 /* The giver's matrices of redundant experts into slots, by CDR__EX_W1 ..; called by every thread of a team */
 void cdr__ep_fetch(const cdr__ep *ep, const experts *x, void *const *slots);
 /* What this rank reads of its peers: `in` bytes for each row of theirs that it works on, `back` for each of its own that they do. */

@@ -56,6 +56,7 @@ static cdr_status run_rounds(cdr__bwd *b, scratch *s, const cdr_args *a)
         CDR_TRY(cdr__ep_barrier(ep));
 #pragma omp parallel num_threads(x->n_threads)
         {
+            if (x->moves) cdr__ep_merge(ep, x, out + CDR__EXB_DW1, b->out_t + CDR__EXB_DW1, out + CDR__EPB_OUT_NODES);
             if (b->wants_dp) pull_dp(ep, x, round, out[CDR__EXB_DP], cdr_type_pitch(&b->out_t[CDR__EXB_DP]));
             if (b->wants_dx && c.at) cdr__ep_addresses(ep, row_bytes, s->address);
             if (b->wants_dx && !c.at) cdr__ep_pull(ep, round, row_bytes, out[CDR__EPB_OUT_BACK]);
@@ -81,10 +82,14 @@ cdr_status cdr__ep_bwd(const cdr_args *a, const cdr__experts_isa *isa)
     b.dp_rows = out[CDR__EPB_OUT_DP];
     cdr__ep_plan(&s.ep, &b.x, a);
     CDR_CHECK(s.ep.n_rounds == 1 || !b.wants_dx || out[CDR__EPB_OUT_BACK]);
-    CDR_CHECK(!b.wants_dw || !s.ep.at->balanced);
+    CDR_CHECK(!b.wants_dw || s.ep.at->balanced != 1);
     CDR_CHECK(!b.wants_dx || b.dx_rows);
     CDR_CHECK(!b.wants_dp || b.dp_rows);
     const void *own[CDR__EP_N] = { b.x.ptr[CDR__EX_X], b.x.ptr[CDR__EX_P], b.x.ptr[CDR__EX_PERM], b.dx_rows, a->ptr[CDR__EXB_DU], b.dp_rows };
+    float *nodes[CDR__EP_N_STACKS];
+    for (int k = 0; k < CDR__EP_N_STACKS; k++) own[CDR__EP_NODES + k] = nodes[k] = out[CDR__EPB_OUT_NODES + k];
+    b.nodes = nodes;
+    b.first_node = s.ep.first_node + s.ep.me * b.x.E;
     const int64_t row = cdr_dtype_bytes(b.x.t[CDR__EX_X].dtype, b.x.L), du = cdr_dtype_bytes(a->type[CDR__EXB_DU].dtype, b.x.L);
     cdr__ep_count(&s.ep, &b.x, row + du + 8, (b.wants_dx ? row : 0) + (b.wants_dp ? 4 : 0));
     CDR_TRY(cdr__ep_begin(&s.ep, &b.x, own, a->type, a->n_in + a->n_out));

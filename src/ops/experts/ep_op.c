@@ -22,7 +22,8 @@ static cdr_status check(const char *op, const cdr_experts_ep_attr *a, const cdr_
 {
     const cdr_type *x = &fwd[CDR__EX_X], *offs = &fwd[CDR__EX_OFFS], *w1 = &fwd[CDR__EX_W1];
     const long long S = a->size, E = a->n_experts, cap = (long long)a->cap;
-    if (S < 1 || (S & (S - 1)) != 0 || E < 1 || E % S != 0) CDR_FAIL(e, CDR_EINVAL, "%s: %lld experts over %lld ranks; ranks must be a power of two that divides them", op, E, S);
+    if (S < 1 || (S & (S - 1)) != 0 || E < 1 || E % S != 0)
+        CDR_FAIL(e, CDR_EINVAL, "%s: %lld experts over %lld ranks; ranks must be a power of two that divides them", op, E, S);
     if (cdr_absent(offs) || offs->dtype != CDR_I32 || offs->n_dim != 2 || offs->layout != CDR_ROWS || offs->n[0] != S || offs->n[1] != E + 1)
         CDR_FAIL(e, CDR_EINVAL, "%s: offs must be i32[%lld,%lld] in rows: every rank's", op, S, E + 1);
     if (cdr_absent(w1) || w1->n_dim != 3 || w1->n[0] != E / S) CDR_FAIL(e, CDR_EINVAL, "%s: w1 must have the %lld experts of this rank", op, E / S);
@@ -30,8 +31,11 @@ static cdr_status check(const char *op, const cdr_experts_ep_attr *a, const cdr_
     as_local[CDR__EX_OFFS] = cdr_type_1d(CDR_I32, E / S + 1);
     if (cdr_absent(x) || x->n_dim != 2 || cap < x->n[0])
         CDR_FAIL(e, CDR_EINVAL, "%s: room for %lld rows; an expert's rows from one rank may be as many as x has tokens", op, cap);
-    if (a->balanced && cap < x->n[0] * a->experts.top_k) CDR_FAIL(e, CDR_EINVAL, "%s: room for %lld rows; a balanced share may be as many as there are pairs", op, cap);
-    if (a->balanced && !cdr_absent(&fwd[CDR__EX_TABLE])) CDR_FAIL(e, CDR_EINVAL, "%s: redundant experts are copied from stacks in their order, there may be no table", op);
+    if (a->balanced < 0 || a->balanced > 2) CDR_FAIL(e, CDR_EINVAL, "%s: balanced = %d; 0, 1 and 2 can be", op, a->balanced);
+    if (a->balanced && cap < x->n[0] * (a->experts.top_k + a->balanced - 1))
+        CDR_FAIL(e, CDR_EINVAL, "%s: room for %lld rows; a balanced share may be as many as there are pairs", op, cap);
+    if (a->balanced && !cdr_absent(&fwd[CDR__EX_TABLE]))
+        CDR_FAIL(e, CDR_EINVAL, "%s: redundant experts are copied from stacks in their order, there may be no table", op);
     for (int k = 0; k < CDR__EP_N_STACKS; k++) {
         const cdr_type *t = &fwd[cdr__ep_stack(k)];
         if (a->balanced && !cdr_absent(t) && cdr_type_pitch(t) != cdr_type_cols(t)) CDR_FAIL(e, CDR_EINVAL, "%s: redundant experts are copied from dense stacks", op);
@@ -100,6 +104,11 @@ cdr_status cdr__experts_ep_infer_bwd(const void *attr, int n_in, const cdr_type 
     out[CDR__EPB_OUT_DP] = cdr_type_1d(CDR_F32, a->cap);
     out[CDR__EPB_OUT_BACK] = back_type(a, x);
     slot_types(in + CDR__EXB_X, out + CDR__EPB_OUT_SLOTS);
+    for (int k = 0; k < CDR__EP_N_STACKS; k++) {
+        cdr_type *t = &out[CDR__EPB_OUT_NODES + k];
+        *t = out[CDR__EXB_DW1 + k];
+        if (!cdr_absent(t)) t->n[0] = cdr__ep_max_nodes(t->n[0], a->size);
+    }
     return CDR_OK;
 }
 
@@ -120,10 +129,8 @@ cdr_status cdr__experts_ep_grad(cdr_graph *g, const cdr_call *c, const cdr_val *
     CDR_TRY(cdr__experts_may_train(g, c, want, e));
     cdr_experts_ep_attr a;
     memcpy(&a, cdr_graph_attr(g, c), sizeof a);             /* the graph's array may move */
-    for (int i = CDR__EXB_DW1; i < CDR__EXB_N_OUT; i++)
-        if (a.balanced && want[of[i]])
-            CDR_FAIL_ID(e, CDR_EUSER, "parallel.expert_placement", "parallel.expert_placement: balanced needs experts that are frozen and without adapters, since "
-                        "gradients of redundant experts are not merged yet. Use home");
+    bool trains = false;
+    for (int i = CDR__EXB_DW1; i < CDR__EXB_N_OUT; i++) trains = trains || want[of[i]];
     const cdr_val back = cdr_graph_out(g, c, CDR__EP_OUT_BACK);
     cdr_val in[CDR__EPB_N] = { dout[0] }, out[CDR__EPB_N_OUT];
     for (int i = 0; i < CDR__EX_N; i++) in[CDR__EXB_X + i] = cdr_graph_in(g, c, i);
@@ -132,10 +139,19 @@ cdr_status cdr__experts_ep_grad(cdr_graph *g, const cdr_call *c, const cdr_val *
     out[CDR__EPB_OUT_DP] = out[CDR__EXB_DP];
     out[CDR__EPB_OUT_BACK] = back == CDR_NONE ? CDR_NONE : out[CDR__EXB_DX];
     want_slots(&a, in + CDR__EXB_X, out + CDR__EPB_OUT_SLOTS);
+    if (a.balanced && trains) {                             /* whole groups move, one more than the share at most */
+        a.balanced = 2;
+        a.cap = (int64_t)cdr_align_up((size_t)(cdr_graph_type(g, in[CDR__EXB_X])->n[0] * (a.experts.top_k + 1)), 16);
+    }
+    int64_t sums = 0;                                       /* bytes: a rank's redundant experts once */
+    for (int k = 0; k < CDR__EP_N_STACKS; k++) {
+        out[CDR__EPB_OUT_NODES + k] = a.balanced == 2 ? out[CDR__EXB_DW1 + k] : CDR_NONE;
+        if (out[CDR__EPB_OUT_NODES + k] != CDR_NONE) sums += 4 * cdr_type_elems(cdr_graph_type(g, in[CDR__EXB_X + cdr__ep_stack(k)]));
+    }
     const cdr_type *x = cdr_graph_type(g, in[CDR__EXB_X]);
     const int64_t row = cdr_dtype_bytes(x->dtype, x->n[1]), du = cdr_dtype_bytes(cdr_graph_type(g, dout[0])->dtype, x->n[1]);
     a.coll.wire_bytes = wire(&a, x->n[0], row + du + 8, (want[CDR__EX_X] ? row : 0) + (want[CDR__EX_P] ? 4 : 0)) +
-                        (a.balanced ? slot_bytes(g, in + CDR__EXB_X) : 0);
+                        (a.balanced ? slot_bytes(g, in + CDR__EXB_X) + sums : 0);
     if (cdr_graph_call(g, &cdr_op_experts_ep_bwd, &a, CDR__EPB_N, in, CDR__EPB_N_OUT, out) < 0) return CDR_EINVAL;
     for (int i = 0; i < CDR__EXB_N_OUT; i++) if (out[i] != CDR_NONE) din[of[i]] = out[i];
     for (int i = CDR__EPB_OUT_RECV; i < CDR__EPB_N_OUT; i++) of_class_comm(g, out[i]);
@@ -155,7 +171,7 @@ cdr_status cdr__experts_shard(cdr_graph *g, const cdr_call *c, const cdr_mesh *m
     memcpy(&a.experts, cdr_graph_attr(g, c), sizeof a.experts);
     a.experts.capacity = 0;
     if (offs->n_dim != 2) CDR_FAIL(e, CDR_EINVAL, "experts: over %d ranks, offs must be all ranks'", a.size);
-    a.balanced = o->balanced;
+    a.balanced = o->balanced ? 1 : 0;
     a.n_experts = (int32_t)(offs->n[1] - 1);
     const int64_t T = x->n[0], pairs = T * a.experts.top_k, worst = worst_rows(&a, T), row = cdr_dtype_bytes(x->dtype, x->n[1]);
     const double room = o->dispatch_factor > 0 ? CDR_MIN((double)worst, CDR_MAX((double)T, ceil(o->dispatch_factor * (double)pairs))) : (double)worst;
@@ -199,7 +215,11 @@ static size_t work_avx2(attr_p at, int n_in, int n_out, const cdr_type *t, int n
 static size_t work_avx512(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_fwd_bytes(&cdr__experts_avx512, at, t, n); }
 static size_t bwd_work_base(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_base, at, t, n); }
 static size_t bwd_work_avx2(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_avx2, at, t, n); }
-static size_t bwd_work_avx512(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_avx512, at, t, n); }
+static size_t bwd_work_avx512(attr_p at, int n_in, int n_out, const cdr_type *t, int n)
+{
+    (void)n_in, (void)n_out;
+    return cdr__ep_bwd_bytes(&cdr__experts_avx512, at, t, n);
+}
 static cdr_status fwd_base(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_base); }
 static cdr_status fwd_avx2(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_avx2); }
 static cdr_status fwd_avx512(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_avx512); }

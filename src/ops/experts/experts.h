@@ -44,8 +44,8 @@ typedef struct {
     cdr_coll coll;
     cdr_experts_attr experts;    /* capacity is not read: cap is */
     int32_t size, n_experts;     /* ranks of the group; E, all of them */
-    int32_t balanced, zero;      /* balanced: redundant experts (ep_balance.c), for stacks that are not trained; cap is T A then, or more.
-                                  * zero fills the struct */
+    int32_t balanced, zero;      /* redundant experts (ep_balance.c). 0: none. 1: even to a row, cap at least T A; gives no gradients of
+                                  * stacks. 2: an (expert, source) moves as a whole, cap at least T A + T. zero fills the struct */
     int64_t cap;                 /* rows that a rank works on in a round: at least T, so that every (expert, source) fits */
 } cdr_experts_ep_attr;
 _Static_assert(sizeof(cdr_experts_ep_attr) == sizeof(cdr_coll) + 64, "attributes are compared by bytes: no padding");
@@ -56,7 +56,8 @@ _Static_assert(sizeof(cdr_experts_ep_attr) == sizeof(cdr_coll) + 64, "attributes
 extern const cdr_op cdr_op_experts_ep;
 /* in: du_TL, then the forward's
  * out: those of experts_bwd, with gradients of the local stacks, summed over the group's tokens; recv [cap, L], recv_dp F32 [cap],
- *      back [T A, L], slots. Gradients may be absent, recv and back with dx, recv_dp with dp. */
+ *      back [T A, L], slots, nodes F32: sums of gradients on their way home, for dw1, dw3, dw2, dA1 .. dB2. Gradients may be absent, recv and
+ *      back with dx, recv_dp with dp, nodes with their gradient or where balanced is not 2. */
 extern const cdr_op cdr_op_experts_ep_bwd;
 
 /* ---- inside of the folder ------------------------------------------------------------------------------------------ */
@@ -70,7 +71,8 @@ enum { CDR__EXB_DX, CDR__EXB_DP, CDR__EXB_DW1, CDR__EXB_DW3, CDR__EXB_DW2,
 enum { CDR__EPB_N = CDR__EXB_GU };
 enum { CDR__EP_N_STACKS = 9 };           /* W1, W3, W2, A1 .. B2 */
 enum { CDR__EP_OUT_U, CDR__EP_OUT_RECV, CDR__EP_OUT_BACK, CDR__EP_OUT_SLOTS, CDR__EP_N_OUT = CDR__EP_OUT_SLOTS + CDR__EP_N_STACKS };
-enum { CDR__EPB_OUT_RECV = CDR__EXB_N_OUT, CDR__EPB_OUT_DP, CDR__EPB_OUT_BACK, CDR__EPB_OUT_SLOTS, CDR__EPB_N_OUT = CDR__EPB_OUT_SLOTS + CDR__EP_N_STACKS };
+enum { CDR__EPB_OUT_RECV = CDR__EXB_N_OUT, CDR__EPB_OUT_DP, CDR__EPB_OUT_BACK, CDR__EPB_OUT_SLOTS, CDR__EPB_OUT_NODES = CDR__EPB_OUT_SLOTS + CDR__EP_N_STACKS,
+       CDR__EPB_N_OUT = CDR__EPB_OUT_NODES + CDR__EP_N_STACKS };
 /* Stack k of the forward's operands: the adapters stand behind the table. */
 static inline int cdr__ep_stack(int k) { return k < 3 ? CDR__EX_W1 + k : CDR__EX_A1 + k - 3; }
 
