@@ -6,21 +6,23 @@
  * of each shard in evaluation. And ranks that hold the same rows must hold the same bytes.
  *
  *   test_parallel                       a covering choice: each pair of two properties' values is in a run
- *   CADRE_ALL_LAYOUTS=1 test_parallel   the whole product, hundreds of runs
+ *   CADRE_ALL_LAYOUTS=1 test_parallel   the whole product, thousands of runs; =N: every N-th of them
  *
  * Source: spec/spine.md, 5 and 6; spec/known-failures.md, A.
  */
+#include "ops/experts/experts.h"
 #include "spread_rig.h"
 
 typedef enum { LAYOUT, KIND, POLICY, CHUNKS, ROOM, HEAD, ROUTES, N_PROPERTIES } property;
 static const int layouts[][3] = { { 2, 1, 1 }, { 1, 2, 1 }, { 1, 2, 2 }, { 2, 2, 1 }, { 2, 2, 2 }, { 1, 4, 1 }, { 1, 4, 2 }, { 1, 4, 4 }, { 2, 4, 4 }, { 1, 8, 4 }, { 1, 8, 8 } };
-static const struct { const char *name; bool muon; int dtype; const char *lora[4]; } kinds[] = {
-    { "AdamW f32", false, CDR_F32, { NULL } }, { "Muon f32", true, CDR_F32, { NULL } }, { "AdamW bf16", false, CDR_BF16, { NULL } },
-    { "LoRA f32", false, CDR_F32, { "all_linear", "experts" } },
+static const struct { const char *name; bool muon, packed; int dtype; const char *lora[4]; } kinds[] = {
+    { "AdamW f32", false, false, CDR_F32, { NULL } }, { "Muon f32", true, false, CDR_F32, { NULL } }, { "AdamW bf16", false, false, CDR_BF16, { NULL } },
+    { "LoRA f32", false, false, CDR_F32, { "all_linear", "experts" } }, { "LoRA bf16 on packed experts", false, true, CDR_BF16, { "all_linear", "experts" } },
 };
 static const struct { int policy; bool keep_gate_up; } policies[] = { { CDR_POLICY_KEEP, true }, { CDR_POLICY_RECOMPUTE, false } };
 static const int64_t chunks[][2] = { { 0, 0 }, { 40, 512 } };
-static const double room[] = { 0, 1.25, 0.01 };                                /* the worst case; some rounds; as many as there can be */
+/* rows that a rank has room for: the worst case; some rounds; as many as there can be; its even share, experts being placed twice */
+static const struct { double factor; bool balanced; } room[] = { { 0, false }, { 1.25, false }, { 0.01, false }, { 1.25, true } };
 static const int heads[] = { CDR_HEAD_GATHER, CDR_HEAD_PIECES };
 static const int n_values[N_PROPERTIES] = { CDR_COUNT(layouts), CDR_COUNT(kinds), CDR_COUNT(policies), CDR_COUNT(chunks), CDR_COUNT(room), CDR_COUNT(heads), 2 };
 
@@ -41,7 +43,9 @@ static spread run_of(const choice *c)
     r.s.keep_gate_up = policies[c->v[POLICY]].keep_gate_up;
     r.s.chunk_tokens = chunks[c->v[CHUNKS]][0];
     r.s.chunk_vocab = chunks[c->v[CHUNKS]][1];
-    r.s.factor = room[c->v[ROOM]];
+    r.s.factor = room[c->v[ROOM]].factor;
+    r.s.balanced = room[c->v[ROOM]].balanced;
+    if (kinds[c->v[KIND]].packed) r.s.experts_dtype = CDR_MXFP4;
     r.s.head = heads[c->v[HEAD]];
     r.routes = (routes)c->v[ROUTES];
     r.s.balance = r.routes == ROUTES_LEARNED ? CDR_BALANCE_QUANTILE : CDR_BALANCE_NONE;
@@ -52,8 +56,8 @@ static spread run_of(const choice *c)
 static void label(const choice *c, char s[160])
 {
     const int *l = layouts[c->v[LAYOUT]];
-    snprintf(s, 160, "%d x %d, ep %d, %s, %s, chunks %lld %lld, factor %g, head %s, routes %s", l[0], l[1], l[2], kinds[c->v[KIND]].name, c->v[POLICY] ? "recompute" : "keep",
-             (long long)chunks[c->v[CHUNKS]][0], (long long)chunks[c->v[CHUNKS]][1], room[c->v[ROOM]], c->v[HEAD] ? "in pieces" : "gathered",
+    snprintf(s, 160, "%d x %d, ep %d, %s, %s, chunks %lld %lld, factor %g%s, head %s, routes %s", l[0], l[1], l[2], kinds[c->v[KIND]].name, c->v[POLICY] ? "recompute" : "keep",
+             (long long)chunks[c->v[CHUNKS]][0], (long long)chunks[c->v[CHUNKS]][1], room[c->v[ROOM]].factor, room[c->v[ROOM]].balanced ? " balanced" : "", c->v[HEAD] ? "in pieces" : "gathered",
              c->v[ROUTES] == ROUTES_LEARNED ? "learned" : "forced");
 }
 
@@ -68,6 +72,7 @@ static spread_result *reference(const choice *c)
     one.s.policy = CDR_POLICY_KEEP;
     one.s.keep_gate_up = false;
     one.s.factor = 1.25;
+    one.s.balanced = false;
     one.s.head = CDR_HEAD_AUTO;
     *r = spread_shared();
     T_CHECK(spread_go(&one, *r));
@@ -139,10 +144,57 @@ static void one_curve_on_every_layout(void)
 {
     static choice all[MAX_CHOICES], take[MAX_CHOICES];
     const char *whole = getenv("CADRE_ALL_LAYOUTS");
-    int n_all = all_choices(all), n = whole && *whole ? n_all : covering(all, n_all, take), same = 0;
-    const choice *c = n == n_all ? all : take;
-    for (int i = 0; i < n; i++) same += compare(&c[i]);
+    int by = whole ? atoi(whole) : 0, n_all = all_choices(all), n = 0, same = 0;
+    for (int i = 0; by > 0 && i < n_all; i += by) take[n++] = all[i];
+    if (by <= 0) n = covering(all, n_all, take);
+    for (int i = 0; i < n; i++) same += compare(&take[i]);
     printf("      %d of %d choices run, %d with the bits of one rank\n", n, n_all, same);
+}
+
+static int calls_of(const rig *r, const char *op, int phase)
+{
+    const cdr_program *p = &r->b.progs[CDR_PROG_STEP];
+    int n = 0;
+    for (int i = 0; i < p->n_calls; i++) {
+        if (strcmp(cdr_ops[p->calls[i].op]->name, op) != 0 || (phase >= 0 && p->calls[i].phase != phase)) continue;
+        cdr_experts_ep_attr a;
+        if (strcmp(op, "experts_ep") == 0) {
+            memcpy(&a, p->attrs + p->calls[i].attr, sizeof a);
+            T_CHECK((a.balanced != 0) == r->o.parallel.balanced);
+            T_CHECK(a.cap >= (r->o.parallel.dispatch_factor == 0 ? 4 * T * TOP_K : T));
+        }
+        n++;
+    }
+    return n;
+}
+
+/* Each property is in the program that is compiled, and not where it was not asked for. */
+static void properties_are_in_the_program(void)
+{
+    int layout = 0;
+    while (memcmp(layouts[layout], (int[]){ 1, 4, 4 }, sizeof layouts[0]) != 0) layout++;
+    for (int on = 0; on < 2; on++) {
+        choice c = { .v = { [LAYOUT] = layout, [KIND] = on ? 4 : 0, [POLICY] = on, [ROOM] = on ? 3 : 0, [HEAD] = on, [CHUNKS] = on } };
+        spread s = run_of(&c);
+        cdr_err err = { CDR_OK, "", "" };
+        rig r;
+        s.s.n_micro = 2;
+        T_CHECK(compile_rig(&s.s, 3, &r, &err) == CDR_OK);
+        T_CHECK(calls_of(&r, "experts", -1) == 0);
+        T_CHECK(calls_of(&r, "experts_ep", CDR_P_FWD) == 3);
+        T_CHECK((calls_of(&r, "rmsnorm", CDR_P_AGAIN) > 0) == on);
+        T_CHECK(calls_of(&r, "experts_ep", CDR_P_AGAIN) == 0);      /* what ranks exchange is never exchanged again */
+        T_CHECK(calls_of(&r, "experts_ep_bwd", -1) == 3);
+        T_CHECK(calls_of(&r, on ? "loss_frozen_pieces" : "loss", -1) == 1);
+        int packed = 0, split = 0;
+        for (int32_t i = 0; i < r.b.n_params; i++) {
+            packed += r.b.shared[r.b.params[i].shard].t.dtype == CDR_MXFP4;
+            split += r.b.params[i].split[0] == CDR_AXIS_SHARD;
+        }
+        T_CHECK(packed == (on ? 9 : 0));
+        T_CHECK(split >= 5);                                     /* embedding, head, the dense MLP */
+        cdr_pool_free(r.pool);
+    }
 }
 
 /* What the runs above rest on: each step has a shard without a trained token and one without a live row, the others are uneven; forced
@@ -183,6 +235,7 @@ static void the_runs_have_what_they_claim(void)
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
+    T_RUN(properties_are_in_the_program);
     T_RUN(the_runs_have_what_they_claim);
     T_RUN(one_curve_on_every_layout);
     return t_end();
