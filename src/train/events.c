@@ -57,6 +57,7 @@ cdr_status cdr__events_open(cdr_events *e, const cdr_session *s, bool json, bool
     uint64_t id[2] = { (uint64_t)cdr_now_ns(), (uint64_t)getpid() };
     snprintf(e->run, sizeof e->run, "%08x", (unsigned)cdr_hash64(id, sizeof id, 0));
     e->gemm_peak = cdr__gemm_ceiling(s->device, s->opts.compute) * s->n_ranks;
+    if (s->device->kind == CDR_DEV_CPU) e->gemm_peak *= CDR_MIN(1.0, (double)cdr_cpu_cores() / (s->n_ranks * s->device->n_threads));     /* ranks may share cores */
     return CDR_OK;
 }
 
