@@ -27,10 +27,10 @@ run() { # name, recipe, ranks, more
 failed=0
 for mode in lora full; do
     recipe=test/rehearse-$mode.yaml
-    run "$mode-1" $recipe 1 &
+    run "$mode-1" "$recipe" 1 &
     alone=$!
-    run "$mode-128" $recipe 128 --set parallel.replicate=2 --ep 64 || failed=1
-    [ $mode = lora ] || run "$mode-8" $recipe 8 --set parallel.replicate=2 --ep 2 || failed=1
+    run "$mode-128" "$recipe" 128 --set parallel.replicate=2 --ep 64 || failed=1
+    [ $mode = lora ] || run "$mode-8" "$recipe" 8 --set parallel.replicate=2 --ep 2 || failed=1
     wait $alone || failed=1
     lists="$dir/$mode-1 $dir/$mode-128"
     [ $mode = lora ] || lists="$lists $dir/$mode-8"
@@ -41,5 +41,6 @@ for mode in lora full; do
     "$build/loss_list" "$steps" $lists >/dev/null || failed=1
 done
 cat "$dir/times"
+times | tail -n 1 | sed 's/^/processor time of all, user and system: /'
 [ $failed = 0 ] || { echo "the rehearsal failed"; exit 1; }
 echo "rehearsal: losses of 128 ranks equal those of one rank bit for bit; $(($(now_ms) - t0)) ms"

@@ -21,6 +21,7 @@ die() {
     exit 1
 }
 losses() { grep '"type":"step"' "$1/events.jsonl" | sed 's/.*"step":\([0-9]*\),"loss":\([-0-9.e+]*\),.*/\1 \2/' | sort -n -u; }
+newest() { find killed/checkpoints -maxdepth 1 -name 'step-*' 2>/dev/null | sort | tail -n 1; }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 # layout i: ranks, mesh
 ranks_of() { case $(($1 % 4)) in 1) echo 2 ;; *) echo 4 ;; esac; }
@@ -52,13 +53,13 @@ while [ $hit -lt "$kills" ] && [ $i -lt $((4 * kills)) ]; do
     # shellcheck disable=SC2046
     "$cadre" launch -n "$ranks" train ./recipe.yaml --out killed -q $(mesh_of $i) >/dev/null 2>killed.err &
     pid=$!
-    before=$(ls killed/checkpoints 2>/dev/null | tail -n 1)
+    before=$(newest)
     if [ $((i % 3)) = 2 ]; then # as soon as a checkpoint is being written
         n=0
         while kill -0 $pid 2>/dev/null && ! ls -d killed/checkpoints/.partial-* >/dev/null 2>&1 && [ $n -lt 3000 ]; do n=$((n + 1)); done
         saving=1
     else # anywhere behind the start
-        while kill -0 $pid 2>/dev/null && [ "$(ls killed/checkpoints 2>/dev/null | tail -n 1)" = "$before" ]; do sleep 0.02; done
+        while kill -0 $pid 2>/dev/null && [ "$(newest)" = "$before" ]; do sleep 0.02; done
         sleep "$(awk -v s="$i" 'BEGIN { srand(s + 5); printf "%.3f", rand() * 0.3 }')"
         saving=0
     fi
@@ -113,4 +114,5 @@ cmp -s whole.txt killed.txt || die "the killed run has other losses: $(diff whol
 for f in whole/checkpoints/step-000000040/*.safetensors; do
     cmp "$f" "killed/checkpoints/step-000000040/$(basename "$f")" || die "the final checkpoints differ"
 done
-echo "$hit of $i kills hit a job ($in_layer in a layer's collective, $in_save in a save), all ended within $slowest ms; bits equal on every layout; $(($(now_ms) - t0)) ms"
+echo "$hit of $i kills hit a job ($in_layer in a layer's collective, $in_save in a save), all ended within $slowest ms;" \
+    "bits equal on every layout; $(($(now_ms) - t0)) ms"
