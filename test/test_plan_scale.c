@@ -50,7 +50,8 @@ static void consistent(const cdr_json *j, bool fit, int64_t limit)
 
 static void k3_lora_on_dies_of_64_gb(void)
 {
-    const cdr_json *wide = plan("k3-lora-ep64", "ascend-910c-die", "precision.experts=bf16"), *packed = plan("k3-lora-ep64", "ascend-910c-die", "precision.experts=mxfp4");
+    const cdr_json *wide = plan("k3-lora-ep64", "ascend-910c-die", "precision.experts=bf16");
+    const cdr_json *packed = plan("k3-lora-ep64", "ascend-910c-die", "precision.experts=mxfp4");
     if (!wide || !packed) return;
     consistent(wide, false, 62000000000);
     consistent(packed, true, 62000000000);
@@ -123,7 +124,8 @@ static void traffic_is_the_formulas(void)
     /* replicas are 64 ranks apart */
     T_CHECK(moved(j, "replicate", "all_reduce", "network") > 0 && moved(j, "replicate", "all_reduce", "nvlink") == 0);
     const cdr_json *p = cdr_json_get(j, "predicted");
-    double step = cdr_json_real(cdr_json_get(p, "step_s"), 0), compute = cdr_json_real(cdr_json_get(p, "compute_s"), 0), comm = cdr_json_real(cdr_json_get(p, "comm_s"), 0);
+    double step = cdr_json_real(cdr_json_get(p, "step_s"), 0), compute = cdr_json_real(cdr_json_get(p, "compute_s"), 0);
+    double comm = cdr_json_real(cdr_json_get(p, "comm_s"), 0);
     T_CHECK(compute > 0 && comm > 0 && step >= compute && step <= compute + comm + 1e-9);
     T_CHECK(cdr_json_real(cdr_json_get(p, "mfu"), 0) > 0.05 && cdr_json_real(cdr_json_get(p, "mfu"), 0) < cdr_json_real(cdr_json_get(p, "hfu"), 0));
 }

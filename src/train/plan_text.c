@@ -78,8 +78,8 @@ static void time_text(const plan *p, const cdr_account *a, cdr_text *t)
     shares(p, a, &mfu, &hfu);
     cdr_text_printf(t, "time      %.4g s a step, %.4g tokens/s", a->time.step_s, (double)s->r.train.global_batch_tokens / a->time.step_s);
     if (mfu > 0) cdr_text_printf(t, ", HFU %.1f %%, MFU %.1f %% of the nominal peak", 100 * hfu, 100 * mfu);
-    cdr_text_printf(t, " by roofline (%s figures of machine %s): compute %.4g s, links %.4g s (%s), %.4g s of them not hidden\n", cdr_basis_name[a->time.basis],
-                    s->machine.name, a->time.compute_s, a->time.comm_s, a->time.no_link ? "no rate: left out" : cdr_basis_name[a->time.link_basis],
+    cdr_text_printf(t, " by roofline (%s figures of machine %s): compute %.4g s, links %.4g s (%s), %.4g s of them not hidden\n",
+                    cdr_basis_name[a->time.basis], s->machine.name, a->time.compute_s, a->time.comm_s, a->time.no_link ? "no rate: left out" : cdr_basis_name[a->time.link_basis],
                     CDR_MAX(0.0, a->time.step_s - a->time.compute_s));
 }
 
@@ -96,7 +96,7 @@ void cdr__plan_text(const plan *p, cdr_text *t)
     cdr_text_printf(t, "mesh      %s; %lld micro-batch%s of %lld tokens a rank; ", cdr__mesh_text(s), (long long)s->r.ranks.n_micro,
                     s->r.ranks.n_micro == 1 ? "" : "es", (long long)s->opts.T);
     if (s->n_ranks == 1) cdr_text_printf(t, "1 rank compiled in %.2f s\n", s->compile_s);
-    else cdr_text_printf(t, "%d rank%s in %d class%s compiled in %.2f s\n", s->n_ranks, s->n_ranks == 1 ? "" : "s", p->n_classes, p->n_classes == 1 ? "" : "es", s->compile_s);
+    else cdr_text_printf(t, "%d ranks in %d class%s compiled in %.2f s\n", s->n_ranks, p->n_classes, p->n_classes == 1 ? "" : "es", s->compile_s);
     for (int k = 0; k < p->n_classes; k++) if (k == p->worst || p->n_classes <= 4) bytes_text(p, &p->classes[k], t);
     if (p->stand_ins.stand_in > 0)
         cdr_text_printf(t, "          workspace of %lld of %lld calls is that of the CPU kernels: this device has none yet\n", (long long)p->stand_ins.stand_in,
