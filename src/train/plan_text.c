@@ -79,8 +79,8 @@ static void time_text(const plan *p, const cdr_account *a, cdr_text *t)
     cdr_text_printf(t, "time      %.4g s a step, %.4g tokens/s", a->time.step_s, (double)s->r.train.global_batch_tokens / a->time.step_s);
     if (mfu > 0) cdr_text_printf(t, ", HFU %.1f %%, MFU %.1f %% of the nominal peak", 100 * hfu, 100 * mfu);
     cdr_text_printf(t, " by roofline (%s figures of machine %s): compute %.4g s, links %.4g s (%s), %.4g s of them not hidden\n",
-                    cdr_basis_name[a->time.basis], s->machine.name, a->time.compute_s, a->time.comm_s, a->time.no_link ? "no rate: left out" : cdr_basis_name[a->time.link_basis],
-                    CDR_MAX(0.0, a->time.step_s - a->time.compute_s));
+                    cdr_basis_name[a->time.basis], s->machine.name, a->time.compute_s, a->time.comm_s,
+                    a->time.no_link ? "no rate: left out" : cdr_basis_name[a->time.link_basis], CDR_MAX(0.0, a->time.step_s - a->time.compute_s));
 }
 
 void cdr__plan_text(const plan *p, cdr_text *t)
