@@ -209,15 +209,17 @@ const cdr_op cdr_op_loss_frozen = {
 
 /* ---- a head that is split over ranks: split.c ---------------------------------------------------------------------------- */
 const cdr_op cdr_op_loss_pieces = {
-    .name = "loss_pieces", .flags = CDR_OP_COLLECTIVE, .attr_bytes = sizeof(cdr_loss_pieces_attr), .optional = 2u, .infer = cdr__loss_pieces_infer,
+    .name = "loss_pieces", .flags = CDR_OP_COLLECTIVE | CDR_OP_COMPUTES, .attr_bytes = sizeof(cdr_loss_pieces_attr), .optional = 2u,
+    .infer = cdr__loss_pieces_infer,
     .grad = cdr__loss_pieces_grad, .cost = cdr__loss_pieces_cost, .kernels = cdr__loss_pieces_kernels
 };
 const cdr_op cdr_op_loss_pieces_bwd = {
-    .name = "loss_pieces_bwd", .flags = CDR_OP_COLLECTIVE | CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_loss_pieces_attr), .optional = 3u, .add_ok = 3u,
+    .name = "loss_pieces_bwd", .flags = CDR_OP_COLLECTIVE | CDR_OP_COMPUTES | CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_loss_pieces_attr),
+    .optional = 3u, .add_ok = 3u,
     .infer = cdr__loss_pieces_bwd_infer, .cost = cdr__loss_pieces_bwd_cost, .kernels = cdr__loss_pieces_bwd_kernels
 };
 const cdr_op cdr_op_loss_frozen_pieces = {
-    .name = "loss_frozen_pieces", .flags = CDR_OP_COLLECTIVE, .attr_bytes = sizeof(cdr_loss_pieces_attr), .optional = 2u,
+    .name = "loss_frozen_pieces", .flags = CDR_OP_COLLECTIVE | CDR_OP_COMPUTES, .attr_bytes = sizeof(cdr_loss_pieces_attr), .optional = 2u,
     .infer = cdr__loss_frozen_pieces_infer, .grad = cdr__loss_frozen_pieces_grad, .cost = cdr__loss_frozen_pieces_cost,
     .kernels = cdr__loss_frozen_pieces_kernels
 };
