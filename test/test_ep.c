@@ -1,26 +1,11 @@
 /* test_ep.c: experts over the ranks of an expert group against one rank that has all experts, bit for bit: u, dx and dp of each source's
- * tokens; gradients of the weights as micro-batches of one rank merge them (experts_bwd of each source, through grad_push). Beside it,
- * all tokens at once in double. Each rank works out what the others do from the same draws.
+ * tokens; gradients of the weights as micro-batches of one rank merge them (experts_bwd of each source, through grad_push), or, where any
+ * order will do, as one micro-batch of all tokens has them. Beside it, all tokens at once in double.
  *
  *   test_ep              all tests
- *   test_ep --bench      ep 2 on two ranks of one thread against one rank of two threads
+ *   test_ep --bench      ep 2 on two ranks of one thread against one rank of two threads; the backward of ep 8 with the tree and in any order
  */
-#include "ops/cpu.h"
-#include "ops/dispatch/dispatch.h"
-#include "ops/experts/ep.h"
-#include "ops/gather/gather.h"
-#include "ops/grad_push/grad_push.h"
-#include "ranks.h"
-#include <time.h>
-
-typedef enum { SPREAD, HOT, IDLE_RANK, UNEVEN, FIRST_RANK, NOBODY } routes;
-enum { NO_DW = 1, NO_DX = 2, NO_DP = 4, ADAPTERS = 8, ADD = 16, F32_GRAD = 32, SITU = 64, TWO_GROUPS = 128, ONLY_DW2 = 256, TABLE = 512, BALANCED = 1024, PACKED = 2048 };
-typedef struct {
-    const char *name;
-    int ep; int64_t T, A, E, L, I; int dtype; routes how;
-    int64_t cap;                         /* 0: the worst case */
-    int threads, flags;
-} scenario;
+#include "ep_rig.h"
 
 static const scenario all[] = {
     { "ep 2 f32", 2, 37, 4, 12, 24, 20, CDR_F32, SPREAD, 0, 1, 0 },
@@ -60,268 +45,12 @@ static const scenario all[] = {
     { "ep 8 f32, balanced, adapters and base, a row each", 8, 3, 2, 16, 16, 16, CDR_F32, SPREAD, 16, 1, BALANCED | ADAPTERS },
     { "ep 4 f32, mxfp4", 4, 40, 2, 8, 64, 32, CDR_F32, SPREAD, 50, 2, PACKED | NO_DW },
     { "ep 4 bf16, mxfp4, balanced, adapters", 4, 40, 2, 8, 64, 32, CDR_BF16, UNEVEN, 128, 2, PACKED | NO_DW | BALANCED | ADAPTERS },
+    { "ep 4 f32, any order, adapters, several rounds", 4, 70, 3, 8, 40, 36, CDR_F32, SPREAD, 90, 2, ANY_ORDER | ADAPTERS },
+    { "ep 4 f32, any order, all on one expert", 4, 700, 1, 4, 100, 64, CDR_F32, HOT, 0, 2, ANY_ORDER },
+    { "ep 8 bf16, any order, uneven, an added dx", 8, 50, 4, 16, 24, 20, CDR_BF16, UNEVEN, 64, 1, ANY_ORDER | ADD },
+    { "ep 4 f32, any order, balanced: the tree", 4, 60, 3, 16, 17, 33, CDR_F32, SPREAD, 240, 1, ANY_ORDER | BALANCED },
     { "ep 1 f32", 1, 45, 2, 8, 24, 20, CDR_F32, SPREAD, 45, 2, 0 },
 };
-
-enum { RANK = 5 };                       /* of adapters; those of w3 have one more */
-
-/* ---- operands ------------------------------------------------------------------------------------------------------------ */
-typedef struct { cdr_type t[CDR__EXB_N + CDR__EPB_N_OUT]; void *p[CDR__EXB_N + CDR__EPB_N_OUT]; } operands;
-static const cdr_type absent = { .dtype = CDR_N_DTYPES };
-
-static void *bytes_of(const cdr_type *t)
-{
-    void *p = NULL;
-    if (posix_memalign(&p, 64, cdr_type_bytes(t) + 64) != 0) abort();
-    memset(p, 0xff, cdr_type_bytes(t) + 64);               /* NaN */
-    return p;
-}
-
-static void fill(void *p, const cdr_type *t, uint64_t stream, float scale)
-{
-    const int64_t n = cdr_type_elems(t);
-    float *x = malloc((size_t)n * sizeof *x);
-    if (!x) abort();
-    for (int64_t i = 0; i < n; i++) x[i] = scale * cdr_rng_normal((cdr_rng_key){ 5, stream, 0 }, (uint64_t)i);
-    cdr_from_f32(t->dtype, x, p, n);
-    free(x);
-}
-
-static cdr_experts_attr attr_of(const scenario *z)
-{
-    return (cdr_experts_attr){ .top_k = (int32_t)z->A, .situ = (z->flags & SITU) != 0, .beta = 4, .linear_beta = 25, .scale = { 0.5f, 1.5f, -0.7f } };
-}
-
-static int64_t worst(const scenario *z) { return z->ep * z->T * CDR_MIN(z->A, z->E / z->ep); }
-static int64_t cap_of(const scenario *z) { return z->cap ? z->cap : CDR_MAX(worst(z), z->T); }
-
-/* Types of the forward's operands, with E experts */
-static void types_of(const scenario *z, int64_t E, cdr_type *t)
-{
-    t[CDR__EX_X] = cdr_type_2d(z->dtype, z->T, z->L);
-    t[CDR__EX_P] = cdr_type_2d(CDR_F32, z->T, z->A);
-    t[CDR__EX_PERM] = cdr_type_1d(CDR_I32, z->T * z->A);
-    t[CDR__EX_OFFS] = cdr_type_1d(CDR_I32, z->E + 1);
-    t[CDR__EX_POS] = cdr_type_2d(CDR_I32, z->T, z->A);
-    const int packed = z->flags & PACKED ? CDR_MXFP4 : z->dtype;
-    t[CDR__EX_W1] = t[CDR__EX_W3] = cdr_type_3d(packed, E, z->I, z->L);
-    t[CDR__EX_W2] = cdr_type_3d(packed, E, z->L, z->I);
-    t[CDR__EX_TABLE] = z->flags & TABLE ? cdr_type_2d(CDR_I64, E, 3) : absent;
-    for (int m = 0; m < 3; m++) {
-        const int64_t k = m == 1 ? RANK + 1 : RANK, in = m == 2 ? z->I : z->L, out = m == 2 ? z->L : z->I;
-        t[CDR__EX_A1 + 2 * m] = z->flags & ADAPTERS ? cdr_type_3d(CDR_F32, E, k, in) : absent;
-        t[CDR__EX_B1 + 2 * m] = z->flags & ADAPTERS ? cdr_type_3d(CDR_F32, E, out, k) : absent;
-    }
-}
-
-/* Experts of token i of a source: ascending and distinct, or -1 */
-static void route_token(const scenario *z, int source, int64_t i, int32_t *idx)
-{
-    for (int64_t s = 0; s < z->A; s++) idx[s] = -1;
-    if (z->how == NOBODY || (z->how == IDLE_RANK && source == 1) || (z->how == UNEVEN && i >= z->T * (source + 1) / z->ep) || i % 9 == 5) return;
-    if (z->how == HOT) {
-        idx[0] = (int32_t)z->E - 1;
-        return;
-    }
-    int64_t left = z->A, slot = 0;
-    const int64_t E = z->how == FIRST_RANK ? z->E / z->ep : z->E;
-    for (int64_t e = 0; e < E; e++) {                      /* expert 1 gets nobody where there are enough others */
-        const int64_t candidates = E - e - (E > z->A && e <= 1 ? 1 : 0);
-        if (E > z->A && e == 1) continue;
-        if ((int64_t)(draw(600 + (uint64_t)source, (uint64_t)(i * z->E + e)) % (uint64_t)candidates) >= left) continue;
-        idx[slot++] = (int32_t)e;
-        left--;
-    }
-}
-
-static int run(const cdr_op *op, const char *kernel, const void *attr, int n_in, int n_out, const operands *o, uint32_t add, const cdr_lane *lane)
-{
-    enum { GUARD = 256 };
-    const cdr_kernel *k = op->kernels;
-    while (k->name && strcmp(k->name, kernel) != 0) k++;
-    if (!k->name) return 1;
-    const size_t n = k->work_bytes ? k->work_bytes(attr, n_in, n_out, o->t, lane->n_threads) : 0;
-    char *work = NULL;
-    if (posix_memalign((void **)&work, 64, n + GUARD) != 0) abort();
-    memset(work, 0xff, n + GUARD);
-    const cdr_status st = k->run(&(cdr_args){ .attr = attr, .type = o->t, .ptr = o->p, .n_in = n_in, .n_out = n_out, .add = add, .work = work, .lane = lane });
-    for (int i = 0; i < GUARD; i++)
-        if ((unsigned char)work[n + (size_t)i] != 0xff) return 2;
-    free(work);
-    return st == CDR_OK ? 0 : 3;
-}
-
-static int dispatch(const scenario *z, int source, void *perm, void *offs, void *pos)
-{
-    const cdr_dispatch_attr at = { (int32_t)z->E };
-    operands o = { .t = { cdr_type_2d(CDR_I32, z->T, z->A), cdr_type_1d(CDR_I32, z->T * z->A), cdr_type_1d(CDR_I32, z->E + 1), cdr_type_2d(CDR_I32, z->T, z->A) } };
-    int32_t *idx = malloc((size_t)(z->T * z->A) * sizeof *idx);
-    if (!idx) abort();
-    for (int64_t i = 0; i < z->T; i++) route_token(z, source, i, idx + i * z->A);
-    o.p[0] = idx, o.p[1] = perm, o.p[2] = offs, o.p[3] = pos;
-    const int code = run(&cdr_op_dispatch, "base", &at, 1, 3, &o, 0, &(cdr_lane){ .n_threads = 1 });
-    free(idx);
-    return code;
-}
-
-/* What a source has: x, p, du by its number */
-static void fill_source(const scenario *z, int source, const cdr_type *t, void *x, void *p, const cdr_type *tdu, void *du)
-{
-    (void)z;
-    fill(x, &t[CDR__EX_X], 100 + (uint64_t)source, 1.0f);
-    fill(p, &t[CDR__EX_P], 300 + (uint64_t)source, 0.5f);
-    fill(du, tdu, 500 + (uint64_t)source, 1.0f);
-}
-
-static bool wanted(const scenario *z, int out)
-{
-    if (out == CDR__EXB_DX) return !(z->flags & NO_DX);
-    if (out == CDR__EXB_DP) return !(z->flags & NO_DP);
-    if (out >= CDR__EXB_DA1) return (z->flags & ADAPTERS) != 0;
-    return out == CDR__EXB_DW2 ? !(z->flags & NO_DW) : !(z->flags & (NO_DW | ONLY_DW2));
-}
-
-/* ---- one rank: all experts, source by source ------------------------------------------------------------------------------- */
-typedef struct {
-    operands f, b;                       /* of the last source that was run */
-    void *u, *dx, *dp;                   /* of source `me` */
-    float *stack[CDR__EXB_N_OUT][8];     /* grad_push, by gradient */
-} whole;
-
-static int whole_new(const scenario *z, whole *y)
-{
-    cdr_experts_attr at = attr_of(z);
-    int n = 0;
-    *y = (whole){ 0 };
-    types_of(z, z->E, y->f.t);
-    y->f.t[CDR__EX_TABLE] = absent;
-    if (cdr_op_experts.infer(&at, CDR__EX_N, y->f.t, &n, y->f.t + CDR__EX_N, NULL) != CDR_OK) return 1;
-    y->f.t[CDR__EX_N + 1] = absent;
-    for (int i = 0; i < CDR__EX_N + 2; i++) y->f.p[i] = cdr_absent(&y->f.t[i]) ? NULL : bytes_of(&y->f.t[i]);
-    for (int i = CDR__EX_W1; i < CDR__EX_N; i++) if (y->f.p[i]) fill(y->f.p[i], &y->f.t[i], (uint64_t)(3 + i), 0.2f);
-    y->b.t[CDR__EXB_DU] = cdr_dense_like(&y->f.t[CDR__EX_X], z->flags & F32_GRAD ? CDR_F32 : z->dtype);
-    y->b.p[CDR__EXB_DU] = bytes_of(&y->b.t[CDR__EXB_DU]);
-    memcpy(y->b.t + CDR__EXB_X, y->f.t, CDR__EX_N * sizeof *y->f.t);
-    memcpy(y->b.p + CDR__EXB_X, y->f.p, CDR__EX_N * sizeof *y->f.p);
-    y->b.t[CDR__EXB_GU] = absent;
-    if (cdr_op_experts_bwd.infer(&at, CDR__EXB_N, y->b.t, &n, y->b.t + CDR__EXB_N, NULL) != CDR_OK) return 1;
-    for (int k = 0; k < CDR__EXB_N_OUT; k++) {
-        cdr_type *t = &y->b.t[CDR__EXB_N + k];
-        if (!wanted(z, k)) *t = absent;
-        if (cdr_absent(t)) continue;
-        y->b.p[CDR__EXB_N + k] = bytes_of(t);
-        for (int j = 0; j < cdr_grad_push_depth(z->ep) && k >= CDR__EXB_DW1; j++) y->stack[k][j] = bytes_of(t);
-    }
-    return 0;
-}
-
-static void whole_free(whole *y)
-{
-    for (int i = 0; i < CDR__EX_N + 2; i++) free(y->f.p[i]);
-    free(y->b.p[CDR__EXB_DU]);
-    for (int k = 0; k < CDR__EXB_N_OUT; k++) {
-        free(y->b.p[CDR__EXB_N + k]);
-        for (int j = 0; j < 8; j++) free(y->stack[k][j]);
-    }
-    free(y->u), free(y->dx), free(y->dp);
-}
-
-static void *copy_of(const cdr_type *t, const void *p)
-{
-    void *q = bytes_of(t);
-    memcpy(q, p, cdr_type_bytes(t));
-    return q;
-}
-
-/* first: world rank of the group's first rank */
-static int whole_run(const scenario *z, whole *y, const char *kernel, int first, int me)
-{
-    const cdr_experts_attr at = attr_of(z);
-    const cdr_lane lane = { .n_threads = 1 };
-    for (int s = 0; s < z->ep; s++) {
-        fill_source(z, first + s, y->f.t, y->f.p[CDR__EX_X], y->f.p[CDR__EX_P], &y->b.t[CDR__EXB_DU], y->b.p[CDR__EXB_DU]);
-        if (dispatch(z, s, y->f.p[CDR__EX_PERM], y->f.p[CDR__EX_OFFS], y->f.p[CDR__EX_POS])) return 1;
-        void *dx = y->b.p[CDR__EXB_N + CDR__EXB_DX];
-        if (dx && z->flags & ADD) fill(dx, &y->b.t[CDR__EXB_N], 700 + (uint64_t)s, 1.0f);
-        if (run(&cdr_op_experts_bwd, kernel, &at, CDR__EXB_N, CDR__EXB_N_OUT, &y->b, z->flags & ADD ? 1u : 0u, &lane)) return 1;
-        for (int k = CDR__EXB_DW1; k < CDR__EXB_N_OUT; k++) {
-            const cdr_type *t = &y->b.t[CDR__EXB_N + k];
-            const int depth = cdr_grad_push_depth(z->ep);
-            const cdr_grad_push_attr push = { depth };
-            int32_t micro = s;
-            operands o = { .t = { *t, cdr_type_1d(CDR_I32, 1) }, .p = { y->b.p[CDR__EXB_N + k], &micro } };
-            if (cdr_absent(t)) continue;
-            for (int j = 0; j < depth; j++) o.t[2 + j] = *t, o.p[2 + j] = y->stack[k][j];
-            if (run(&cdr_op_grad_push, "base", &push, 2, depth, &o, 0, &lane)) return 1;
-        }
-        if (s != me) continue;
-        if (run(&cdr_op_experts, kernel, &at, CDR__EX_N, 2, &y->f, 0, &lane)) return 1;
-        y->u = copy_of(&y->f.t[CDR__EX_N], y->f.p[CDR__EX_N]);
-        if (dx) y->dx = copy_of(&y->b.t[CDR__EXB_N], dx);
-        if (y->b.p[CDR__EXB_N + CDR__EXB_DP]) y->dp = copy_of(&y->b.t[CDR__EXB_N + CDR__EXB_DP], y->b.p[CDR__EXB_N + CDR__EXB_DP]);
-    }
-    return 0;
-}
-
-/* ---- this rank of the group ------------------------------------------------------------------------------------------------- */
-typedef struct { operands f, b; cdr_experts_ep_attr at, at_bwd; char *slab; size_t used, bytes; } part;
-
-static void *take(part *r, const cdr_type *t)
-{
-    char *p = r->slab + r->used;
-    r->used = cdr_align_up(r->used + cdr_type_bytes(t) + 64, 64);
-    if (r->used > r->bytes) abort();
-    memset(p, 0xff, cdr_type_bytes(t));
-    return p;
-}
-
-/* Local stacks are those of y. slab: operands lie there, as the executor has them */
-static int part_new(const scenario *z, const whole *y, part *r, char *slab, size_t bytes, int first, int me)
-{
-    const int64_t E_local = z->E / z->ep;
-    int n = 0;
-    *r = (part){ .slab = slab, .bytes = bytes };
-    r->at = (cdr_experts_ep_attr){ .coll = { .kind = CDR_COLL_EXPERTS, .comm = CDR_COMM_EXPERT, .counts = CDR_NONE }, .experts = attr_of(z),
-                                   .size = z->ep, .n_experts = (int32_t)z->E, .cap = cap_of(z), .balanced = (z->flags & BALANCED) != 0 };
-    r->at_bwd = r->at;
-    for (int k = CDR__EXB_DW1; k < CDR__EXB_N_OUT && r->at.balanced; k++) if (wanted(z, k)) r->at_bwd.balanced = 2;
-    types_of(z, E_local, r->f.t);
-    r->f.t[CDR__EX_OFFS] = cdr_type_2d(CDR_I32, z->ep, z->E + 1);
-    if (cdr_op_experts_ep.infer(&r->at, CDR__EX_N, r->f.t, &n, r->f.t + CDR__EX_N, NULL) != CDR_OK || n != CDR__EP_N_OUT) return 1;
-    if (!z->cap || z->flags & BALANCED) r->f.t[CDR__EX_N + CDR__EP_OUT_BACK] = absent;
-    for (int k = 0; k < CDR__EP_N_STACKS && !(z->flags & BALANCED); k++) r->f.t[CDR__EX_N + CDR__EP_OUT_SLOTS + k] = absent;
-    for (int i = 0; i < CDR__EX_N + CDR__EP_N_OUT; i++) r->f.p[i] = cdr_absent(&r->f.t[i]) ? NULL : take(r, &r->f.t[i]);
-    for (int i = CDR__EX_W1; i < CDR__EX_N; i++) {
-        if (i == CDR__EX_TABLE || !r->f.p[i]) continue;
-        const size_t each = cdr_type_bytes(&r->f.t[i]) / (size_t)E_local;
-        for (int64_t e = 0; e < E_local; e++) {            /* with a table the matrices lie in reverse */
-            const int64_t at = z->flags & TABLE && i <= CDR__EX_W2 ? E_local - 1 - e : e;
-            memcpy((char *)r->f.p[i] + (size_t)at * each, (const char *)y->f.p[i] + (size_t)(me * E_local + e) * each, each);
-            if (z->flags & TABLE && i <= CDR__EX_W2) ((int64_t *)r->f.p[CDR__EX_TABLE])[e * 3 + i - CDR__EX_W1] = at * (int64_t)each;
-        }
-    }
-    r->b.t[CDR__EXB_DU] = y->b.t[CDR__EXB_DU];
-    r->b.p[CDR__EXB_DU] = take(r, &r->b.t[CDR__EXB_DU]);
-    memcpy(r->b.t + CDR__EXB_X, r->f.t, CDR__EX_N * sizeof *r->f.t);
-    memcpy(r->b.p + CDR__EXB_X, r->f.p, CDR__EX_N * sizeof *r->f.p);
-    if (cdr_op_experts_ep_bwd.infer(&r->at_bwd, CDR__EPB_N, r->b.t, &n, r->b.t + CDR__EPB_N, NULL) != CDR_OK || n != CDR__EPB_N_OUT) return 1;
-    for (int k = 0; k < CDR__EPB_N_OUT; k++) {
-        cdr_type *t = &r->b.t[CDR__EPB_N + k];
-        const bool has = k < CDR__EXB_N_OUT ? wanted(z, k) : k == CDR__EPB_OUT_DP ? wanted(z, CDR__EXB_DP) :
-                         k >= CDR__EPB_OUT_NODES ? r->at_bwd.balanced == 2 && wanted(z, CDR__EXB_DW1 + k - CDR__EPB_OUT_NODES) :
-                         k >= CDR__EPB_OUT_SLOTS ? (z->flags & BALANCED) != 0 :
-                         wanted(z, CDR__EXB_DX) && (k == CDR__EPB_OUT_RECV || (z->cap && !(z->flags & BALANCED)));
-        if (!has) *t = absent;
-        if (!cdr_absent(t)) r->b.p[CDR__EPB_N + k] = take(r, t);
-    }
-    fill_source(z, first + me, r->f.t, r->f.p[CDR__EX_X], r->f.p[CDR__EX_P], &r->b.t[CDR__EXB_DU], r->b.p[CDR__EXB_DU]);
-    int32_t *offs = r->f.p[CDR__EX_OFFS], *drop = malloc((size_t)(2 * z->T * z->A) * sizeof *drop);
-    if (!drop) abort();
-    for (int s = 0; s < z->ep; s++)
-        if (dispatch(z, s, s == me ? r->f.p[CDR__EX_PERM] : drop, offs + s * (z->E + 1), s == me ? r->f.p[CDR__EX_POS] : drop + z->T * z->A)) return 1;
-    free(drop);
-    return 0;
-}
 
 static bool same(const char *what, const scenario *z, const char *kernel, int me, const cdr_type *t, const void *a, const void *b)
 {
@@ -330,17 +59,60 @@ static bool same(const char *what, const scenario *z, const char *kernel, int me
     return false;
 }
 
+/* Gradients of the weights are a chain for each expert, over all rows */
+static bool one_chain(const scenario *z) { return (z->flags & ANY_ORDER) != 0 && !(z->flags & BALANCED); }
+
 static int compare(const scenario *z, const char *kernel, const whole *y, const part *r, int me)
 {
     static const char *const name[] = { "dx", "dp", "dw1", "dw3", "dw2", "dA1", "dB1", "dA3", "dB3", "dA2", "dB2" };
     bool ok = same("u", z, kernel, me, &r->f.t[CDR__EX_N], r->f.p[CDR__EX_N], y->u);
     for (int k = 0; k < CDR__EXB_N_OUT; k++) {
         const cdr_type *t = &r->b.t[CDR__EPB_N + k];
-        if (cdr_absent(t)) continue;
+        if (cdr_absent(t) || (one_chain(z) && k >= CDR__EXB_DW1)) continue;
         const void *want = k == CDR__EXB_DX ? y->dx : k == CDR__EXB_DP ? y->dp : (const char *)y->stack[k][0] + (size_t)me * cdr_type_bytes(t);
         ok = same(name[k], z, kernel, me, t, r->b.p[CDR__EPB_N + k], want) && ok;
     }
     return ok ? 0 : 1;
+}
+
+/* The sources' tokens one behind the other, as one rank has them */
+static int as_one_micro_batch(const scenario *z, const whole *y, const char *kernel, const part *r, int me)
+{
+    static const char *const name[] = { "dw1", "dw3", "dw2", "dA1", "dB1", "dA3", "dB3", "dA2", "dB2" };
+    const cdr_lane lane = { .n_threads = 1 };
+    const cdr_experts_attr at = attr_of(z);
+    const cdr_dispatch_attr sort = { (int32_t)z->E };
+    scenario big = *z;
+    big.T = z->T * z->ep;
+    operands b = { .t = { cdr_dense_like(&y->b.t[CDR__EXB_DU], y->b.t[CDR__EXB_DU].dtype) } };
+    b.t[CDR__EXB_DU].n[0] = big.T;
+    types_of(&big, z->E, b.t + CDR__EXB_X);
+    b.t[CDR__EXB_X + CDR__EX_TABLE] = b.t[CDR__EXB_GU] = absent;
+    int n = 0;
+    if (cdr_op_experts_bwd.infer(&at, CDR__EXB_N, b.t, &n, b.t + CDR__EXB_N, NULL) != CDR_OK) return 1;
+    for (int k = 0; k < CDR__EXB_N_OUT; k++) if (!wanted(z, k) || k < CDR__EXB_DW1) b.t[CDR__EXB_N + k] = absent;
+    for (int i = 0; i < CDR__EXB_N + CDR__EXB_N_OUT; i++) {
+        const bool given = i >= CDR__EXB_X + CDR__EX_W1 && i < CDR__EXB_GU;
+        b.p[i] = cdr_absent(&b.t[i]) ? NULL : given ? y->f.p[i - CDR__EXB_X] : bytes_of(&b.t[i]);
+    }
+    operands d = { .t = { cdr_type_2d(CDR_I32, big.T, z->A), b.t[CDR__EXB_X + CDR__EX_PERM], b.t[CDR__EXB_X + CDR__EX_OFFS], b.t[CDR__EXB_X + CDR__EX_POS] },
+                   .p = { NULL, b.p[CDR__EXB_X + CDR__EX_PERM], b.p[CDR__EXB_X + CDR__EX_OFFS], b.p[CDR__EXB_X + CDR__EX_POS] } };
+    int32_t *idx = d.p[0] = bytes_of(&d.t[0]);
+    for (int s = 0; s < z->ep; s++) {
+        const int64_t at_row = s * z->T, row = cdr_dtype_bytes(z->dtype, z->L), du = cdr_dtype_bytes(b.t[CDR__EXB_DU].dtype, z->L);
+        fill_source(z, s, y->f.t, (char *)b.p[CDR__EXB_X] + at_row * row, (float *)b.p[CDR__EXB_X + CDR__EX_P] + at_row * z->A, &y->b.t[CDR__EXB_DU],
+                    (char *)b.p[CDR__EXB_DU] + at_row * du);
+        for (int64_t i = 0; i < z->T; i++) route_token(z, s, i, idx + (at_row + i) * z->A);
+    }
+    int bad = run(&cdr_op_dispatch, "base", &sort, 1, 3, &d, 0, &lane) || run(&cdr_op_experts_bwd, kernel, &at, CDR__EXB_N, CDR__EXB_N_OUT, &b, 0, &lane);
+    for (int k = CDR__EXB_DW1; k < CDR__EXB_N_OUT && !bad; k++) {
+        const cdr_type *t = &r->b.t[CDR__EPB_N + k];
+        if (cdr_absent(t)) continue;
+        bad |= !same(name[k - CDR__EXB_DW1], z, kernel, me, t, r->b.p[CDR__EPB_N + k], (const char *)b.p[CDR__EXB_N + k] + (size_t)me * cdr_type_bytes(t));
+    }
+    for (int i = 0; i < CDR__EXB_N + CDR__EXB_N_OUT; i++) if (i < CDR__EXB_X + CDR__EX_W1 || i >= CDR__EXB_GU) free(b.p[i]);
+    free(idx);
+    return bad;
 }
 
 /* ---- all tokens in double ---------------------------------------------------------------------------------------------------- */
@@ -436,6 +208,7 @@ static int one(cdr_comm *w, int i)
         EXPECT(run(&cdr_op_experts_ep, k->name, &r.at, CDR__EX_N, CDR__EP_N_OUT, &r.f, 0, &lane) == 0);
         EXPECT(run(&cdr_op_experts_ep_bwd, k->name, &r.at_bwd, CDR__EPB_N, CDR__EPB_N_OUT, &r.b, z->flags & ADD ? 1u : 0u, &lane) == 0);
         EXPECT(compare(z, k->name, &y, &r, me) == 0);
+        if (one_chain(z)) EXPECT(as_one_micro_batch(z, &y, k->name, &r, me) == 0);
         if (first == 0 && z->T <= 200) EXPECT(against_double(z, &y, &r, me) == 0);
         whole_free(&y);
     }
@@ -655,7 +428,7 @@ static int bench_rank(cdr_comm *w, int i)
     fill_source(z, me, y.f.t, y.f.p[CDR__EX_X], y.f.p[CDR__EX_P], &y.b.t[CDR__EXB_DU], y.b.p[CDR__EXB_DU]);
     EXPECT(dispatch(z, me, y.f.p[CDR__EX_PERM], y.f.p[CDR__EX_OFFS], y.f.p[CDR__EX_POS]) == 0);
     const cdr_experts_attr at = attr_of(z);
-    const cdr_grad_push_attr push = { depth };
+    const cdr_grad_push_attr push = { .depth = depth };
     int32_t micro = 0;
     operands o[3];
     call c[5];
@@ -694,8 +467,55 @@ static int bench_rank(cdr_comm *w, int i)
     return 0;
 }
 
+/* The backward alone, by turns with the tree over sources and as one chain: processor time of all ranks, the best and the middle of many */
+static const scenario ordered[] = {
+    { "T 1024 A 8 E 64 L 256 I 256 f32, trained", 8, 1024, 8, 64, 256, 256, CDR_F32, SPREAD, 10240, 1, 0 },
+    { "T 1024 A 8 E 64 L 256 I 256 f32, adapters of rank 2", 8, 1024, 8, 64, 256, 256, CDR_F32, SPREAD, 10240, 1, NO_DW | ADAPTERS | RANK_2 },
+    { "T 256 A 8 E 64 L 256 I 256 f32, trained", 8, 256, 8, 64, 256, 256, CDR_F32, SPREAD, 2560, 1, 0 },
+    { "T 256 A 8 E 64 L 256 I 256 f32, adapters of rank 2", 8, 256, 8, 64, 256, 256, CDR_F32, SPREAD, 2560, 1, NO_DW | ADAPTERS | RANK_2 },
+};
+
+static int ascending(const void *a, const void *b) { return *(const int64_t *)a < *(const int64_t *)b ? -1 : *(const int64_t *)a > *(const int64_t *)b; }
+
+static int bench_order(cdr_comm *w, int i)
+{
+    enum { REPS = 30 };
+    const scenario *z = &ordered[i];
+    const int me = cdr_comm_rank(w);
+    cdr_err err = { 0 };
+    whole y;
+    part r;
+    const size_t bytes = (size_t)512 << 20;
+    char *slab = cdr_comm_slab(w, bytes, &err);
+    cdr_comm *comms[CDR_N_COMMS] = { [CDR_COMM_EXPERT] = w };
+    const cdr_lane lane = { .n_threads = 1, .comms = comms };
+    EXPECT(slab && whole_new(z, &y) == 0 && part_new(z, &y, &r, slab, bytes, 0, me) == 0);
+    cdr_experts_ep_attr at[2] = { r.at_bwd, r.at_bwd };
+    call c[2];
+    int64_t us[2][REPS];
+    for (int k = 0; k < 2; k++) {
+        at[k].coll.order = k ? CDR_ORDER_FREE : CDR_ORDER_TREE;
+        c[k] = prepare(&cdr_op_experts_ep_bwd, &at[k], CDR__EPB_N, CDR__EPB_N_OUT, &r.b, 1);
+    }
+    for (int rep = 0; rep < REPS; rep++)
+        for (int k = 0; k < 2; k++) {
+            EXPECT_OK(cdr_comm_barrier(w));
+            const int64_t c0 = cpu_us();
+            again(&c[k], &lane);
+            us[k][rep] = cpu_us() - c0;
+            EXPECT_OK(cdr_comm_sum_i64(w, &us[k][rep], 1));
+        }
+    for (int k = 0; k < 2; k++) qsort(us[k], REPS, sizeof us[k][0], ascending);
+    const double best[2] = { (double)us[0][0] / 1e3, (double)us[1][0] / 1e3 }, mid[2] = { (double)us[0][REPS / 2] / 1e3, (double)us[1][REPS / 2] / 1e3 };
+    if (me == 0) printf("  ep 8, %-52s tree %7.1f ms (middle %7.1f), any order %7.1f (%7.1f): %+.1f %% (%+.1f %%)\n", z->name, best[0], mid[0], best[1], mid[1],
+                        100 * (best[0] / best[1] - 1), 100 * (mid[0] / mid[1] - 1));
+    fflush(stdout);
+    return 0;
+}
+
 static int bench(void)
 {
+    for (int i = 0; i < CDR_COUNT(ordered); i++) if (run_quiet(8, bench_order, i)) return 1;
     for (int i = 0; i < CDR_COUNT(timed); i++)
         for (int n = 1; n <= 2; n++)
             if (run_quiet(n, bench_rank, i)) return 1;

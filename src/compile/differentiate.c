@@ -5,7 +5,7 @@
  * kernel cannot add). A gradient that passes through an operator unchanged (the residual add) is shared by several
  * values; it is accumulated in place once nobody else waits for it, so the residual stream has one F32 gradient buffer
  * for the whole depth. Parameter gradients are F32 partial sums over one logical shard; where a rank has several
- * micro-batches they go to the binary counter, else straight to the step's gradient.
+ * micro-batches they go to the binary counter (any order allowed: into a running sum), else straight to the step's gradient.
  */
 #include "compile/pass.h"
 #include "ops/copy/copy.h"
@@ -366,8 +366,9 @@ static cdr_val collect(diff *d, cdr_val partial, const char *name, cdr_class cls
     int n_micro = d->p->o->n_micro;
     cdr_type t = *cdr_graph_type(g, partial);
     cdr_val stack[CDR_PUSH_MAX];
-    int depth = cdr_grad_push_depth(n_micro);
-    for (int k = 0; k < depth; k++) {
+    const bool running = d->p->o->order == CDR_ORDER_FREE;
+    const cdr_grad_push_attr push = { running ? 1 : cdr_grad_push_depth(n_micro), running };
+    for (int k = 0; k < push.depth; k++) {
         char slot_name[320];
         if (k == 0) snprintf(slot_name, sizeof slot_name, "%s", name);
         else snprintf(slot_name, sizeof slot_name, "%s.stack%d", name, k);
@@ -379,7 +380,7 @@ static cdr_val collect(diff *d, cdr_val partial, const char *name, cdr_class cls
         return stack[0];
     }
     cdr_graph_enter(g, -1, "%s", name);
-    cdr_grad_push(g, partial, d->p->micro_1, depth, stack);
+    cdr_grad_push(g, partial, d->p->micro_1, &push, stack);
     cdr_graph_enter(g, -1, "%s", "");
     if (g->failed) return CDR_NONE;
     return stack[0];

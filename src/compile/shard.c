@@ -14,7 +14,7 @@ typedef struct { int16_t unit; int16_t layer; int64_t first; } unit_use;      /*
 
 typedef struct {
     cdr_pass *p; cdr_graph *g;
-    int expert, efsdp;
+    int expert, efsdp; cdr_shard_opts hooks;
     int64_t early, early_end;          /* calls that hooks made of those that read shards: what they read stays a shard */
     cdr_val *stand; int64_t n_slots;   /* by slot (shared values, then local ones): what stands for the value from here on */
     bool *read;                        /* by parameter: a call of this program reads it */
@@ -104,7 +104,7 @@ static cdr_status append(rewrite *w, int32_t call)
             out[k] = CDR_NONE;
         }
         CDR_TRY(cdr__enter_call(g, &c));
-        CDR_TRY(op->shard(g, &c, &w->p->o->mesh, &w->p->o->parallel, out, w->p->err));
+        CDR_TRY(op->shard(g, &c, &w->p->o->mesh, &w->hooks, out, w->p->err));
         if (g->failed) return w->p->err->status;
         cdr_graph_enter(g, -1, "%s", "");
         for (int k = 0; k < c.n_out && out[0] != CDR_NONE; k++) take_place(w, from, old[k], out[k]);
@@ -230,7 +230,8 @@ cdr_status cdr__shard(cdr_pass *p)
 {
     if (p->n_shard == 1) return CDR_OK;
     CDR_TRY(split_params(p));
-    rewrite w = { .p = p, .expert = cdr_mesh_expert(&p->o->mesh), .efsdp = cdr_mesh_efsdp(&p->o->mesh) };
+    rewrite w = { .p = p, .expert = cdr_mesh_expert(&p->o->mesh), .efsdp = cdr_mesh_efsdp(&p->o->mesh), .hooks = p->o->parallel };
+    w.hooks.any_order = p->o->order == CDR_ORDER_FREE;
     w.next = cdr_pool_alloc(p->pool, sizeof *w.next * (size_t)(p->b->n_params + 1));
     w.first = cdr_pool_alloc(p->pool, sizeof *w.first * MAX_UNITS);
     list_units(&w);

@@ -163,6 +163,7 @@ typedef struct {                     /* what `shard` hooks may know beside the m
     double dispatch_factor;          /* rows that a rank of an expert group has room for, over tokens x top_k; 0: the worst case */
     bool balanced;                   /* redundant experts: a rank works on its even share of the rows */
     int head;                        /* cdr_head: how a loss reads a vocabulary that is split over ranks */
+    bool any_order;                  /* train.reduce: free: sums over sources need not be the tree (set by `shard` from the options' order) */
 } cdr_shard_opts;
 typedef enum { CDR_HEAD_AUTO, CDR_HEAD_GATHER, CDR_HEAD_PIECES, CDR_HEAD_VOCAB } cdr_head;
 typedef struct cdr_op {

@@ -113,6 +113,25 @@ static void push_makes_the_tree(void)
     T_CHECK(memcmp(slot[0], tree[0], sizeof tree[0]) == 0);
 }
 
+/* One slot takes them all, in their order */
+static void push_keeps_a_running_sum(void)
+{
+    enum { N = 300, MICRO = 5 };
+    const cdr_grad_push_attr attr = { 1, 1 };
+    float x[N], slot[N], sum[N];
+    cdr_type f = cdr_type_1d(CDR_F32, N), t[] = { f, cdr_type_1d(CDR_I32, 1), f };
+    for (int e = 0; e < N; e++) slot[e] = NAN;
+    for (int32_t micro = 0; micro < MICRO; micro++) {
+        void *p[] = { x, &micro, slot };
+        for (int e = 0; e < N; e++) {
+            x[e] = cdr_rng_normal((cdr_rng_key){ 1, (uint64_t)micro, 0 }, (uint64_t)e);
+            sum[e] = micro == 0 ? x[e] : sum[e] + x[e];
+        }
+        T_CHECK(call(&cdr_op_grad_push, &attr, 2, 1, t, p, NULL) == CDR_OK);
+    }
+    T_CHECK(memcmp(slot, sum, sizeof sum) == 0);
+}
+
 static void collectives_of_one_rank_copy(void)
 {
     float a[12], b[12] = { 0 }, c[5], d[5] = { 0 };
@@ -151,6 +170,7 @@ int main(int argc, char **argv)
     T_RUN(every_operator_has_rows_and_launchers);
     T_RUN(predicate_switches_an_update_off);
     T_RUN(push_makes_the_tree);
+    T_RUN(push_keeps_a_running_sum);
     T_RUN(collectives_of_one_rank_copy);
     T_RUN(tables_of_cases);
     return t_end();

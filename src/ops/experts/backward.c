@@ -2,7 +2,8 @@
  * in cache): the chunk's rows by tiles, then weight gradients by (expert, matrix, block of rows of the matrix), each of which goes on
  * with the chain that earlier chunks left. After the round, the sums of each token's rows.
  *
- * Rows that come from several ranks (ep_backward.c) have a chain for each (expert, source), merged by the binary tree over sources: block
+ * Rows that come from several ranks (ep_backward.c) have a chain for each (expert, source), merged by the binary tree over sources (unless
+ * any order will do: then a chain for each expert, as where one rank has all rows): block
  * by block, through a binary counter whose largest sum is dW itself. A chunk ends where an expert ends, unless the expert alone is too
  * long: then its counter is kept, whole, until it ends.
  *
@@ -26,7 +27,7 @@ static const cdr_type *output_type(const cdr__bwd *b, int k) { return &b->out_t[
 static int levels(const experts *x)
 {
     int n = 0;
-    while (((int64_t)1 << n) < x->S) n++;
+    while (((int64_t)1 << n) < x->n_chains) n++;
     return n;
 }
 
@@ -98,7 +99,7 @@ size_t cdr__experts_bwd_lay(const experts *x, const cdr_type *out_t, void *base,
     }
     for (int i = 0; i < CDR__EXB_N_OUTER; i++) {            /* no chunk cuts an expert whose rows all fit, but the end of a round may */
         const cdr_type *t = &out_t[CDR__EXB_DW1 + i];
-        s->open[i] = !cdr_absent(t) && x->S * x->T * CDR_MIN(x->A, x->E) > s->chunk ? bump_floats(&b, n_buffers(x) * t->n[1] * t->n[2]) : NULL;
+        s->open[i] = !cdr_absent(t) && x->n_chains > 1 && x->S * x->T * CDR_MIN(x->A, x->E) > s->chunk ? bump_floats(&b, n_buffers(x) * t->n[1] * t->n[2]) : NULL;
     }
     s->list = bump_take(&b, (size_t)cdr__experts_max_tiles(x, s->chunk) * sizeof(tile));
     s->segments = bump_take(&b, (size_t)CDR_MIN(x->E, s->chunk) * sizeof(tile));
@@ -276,13 +277,16 @@ static counter counter_of(const cdr__bwd *b, thread *th, const outer *o, int whi
 {
     const experts *x = &b->x;
     const bool whole = seg->first == row_offset(x, seg->expert) && seg->end == row_offset(x, seg->expert + 1);
-    counter c = { .pitch = cdr_type_pitch(o->t), .ld = o->n_b, .m = CDR_MIN(BLOCK_M, o->n_a - i0), .n = o->n_b, .end = x->S, .last = n_buffers(x) - 1 };
+    counter c = { .pitch = cdr_type_pitch(o->t), .ld = o->n_b, .m = CDR_MIN(BLOCK_M, o->n_a - i0), .n = o->n_b, .end = x->n_chains, .last = n_buffers(x) - 1 };
     if (x->sources) c.from = x->sources[2 * seg->expert], c.end = x->sources[2 * seg->expert + 1];
-    if (seg->expert < x->E_home && c.from == 0 && c.end == x->S) c.dw = (float *)o->dw + (seg->expert * o->n_a + i0) * c.pitch;
+    if (seg->expert < x->E_home && c.from == 0 && c.end == x->n_chains) c.dw = (float *)o->dw + (seg->expert * o->n_a + i0) * c.pitch;
     c.buffer = whole || n_buffers(x) == 0 ? th->partial : b->s.open[which] + i0 * o->n_b;
     c.stride = whole ? BLOCK_M * o->n_b : o->n_a * o->n_b;
     return c;
 }
+
+/* Chain s of expert e begins there: its rows from source s, or all. s = n_chains: the next expert's first */
+static int64_t chain_offset(const experts *x, int64_t e, int64_t s) { return x->n_chains == 1 ? row_offset(x, e + s) : group_offset(x, e, s); }
 
 /* How many sums source s completes with its own */
 static int merges(const counter *c, int64_t s)
@@ -322,7 +326,7 @@ static void run_block(const cdr__bwd *b, thread *th, const outer *o, int which, 
     const counter c = counter_of(b, th, o, which, seg, i0);
     const int64_t expert_end = row_offset(x, seg->expert + 1);
     for (int64_t s = c.from; s < c.end; s++) {
-        const int64_t g0 = group_offset(x, seg->expert, s), g1 = group_offset(x, seg->expert, s + 1);
+        const int64_t g0 = chain_offset(x, seg->expert, s), g1 = chain_offset(x, seg->expert, s + 1);
         const int to = partial_slot(&c, s);
         if (g0 == g1) {
             if (g0 < seg->first || (g0 >= seg->end && (g0 < expert_end || seg->end < expert_end))) continue;
@@ -413,7 +417,7 @@ static int64_t chunk_end(const cdr__bwd *b, int64_t r, int64_t r1)
     const experts *x = &b->x;
     const int64_t limit = CDR_MIN(r + b->s.chunk, r1);
     int64_t e = 0, end = r;
-    if (x->S == 1 || !b->wants_dw) return limit;
+    if (x->n_chains == 1 || !b->wants_dw) return limit;
     while (row_offset(x, e + 1) <= r) e++;
     if (row_offset(x, e) < r) return CDR_MIN(limit, row_offset(x, e + 1));
     for (int64_t d = e; d < x->E && row_offset(x, d + 1) <= limit; d++) end = row_offset(x, d + 1);

@@ -12,6 +12,7 @@ experts cdr__ep_open(const cdr__experts_isa *isa, const cdr_experts_ep_attr *at,
     x.cap = at->cap;
     if (at->balanced) x.E = 2 * x.E_home;
     x.moves = at->balanced == 2;
+    x.n_chains = at->coll.order == CDR_ORDER_TREE || x.moves ? x.S : 1;
     return x;
 }
 

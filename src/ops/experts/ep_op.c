@@ -5,6 +5,7 @@
  *   dW_e = tree over s of (one chain over e's rows from source s, ascending t),   dA_e, dB_e likewise                  (9)
  * The tree is binary over s, as comm.h has it; a source without rows takes part with +0. So (9) has the bits that S micro-batches of one
  * rank have, merged by grad_push, and (8) those of one rank: a row's chains know nothing of its neighbours (spec/spine.md, 5).
+ * In any order (coll.order): dW_e, dA_e, dB_e = one chain over e's rows in the order of (7). Balanced placement keeps the tree.      (10)
  *
  * Rows travel by being read where they lie (cdr_comm_peer): x, and du, by the rank that works on them, y and dx rows by their source. They
  * are rounded to the activations' dtype; dp stays F32. cap bounds a round, in rows of a receiver; rounds are counted from all ranks'
@@ -166,7 +167,7 @@ cdr_status cdr__experts_shard(cdr_graph *g, const cdr_call *c, const cdr_mesh *m
     if (cdr_mesh_expert(m) == 1) return CDR_OK;
     for (int i = 0; i < CDR__EX_N; i++) in[i] = cdr_graph_in(g, c, i);
     const cdr_type *x = cdr_graph_type(g, in[CDR__EX_X]), *offs = cdr_graph_type(g, in[CDR__EX_OFFS]);
-    cdr_experts_ep_attr a = { .coll = { .kind = CDR_COLL_EXPERTS, .order = CDR_ORDER_TREE, .comm = CDR_COMM_EXPERT, .counts = CDR_NONE },
+    cdr_experts_ep_attr a = { .coll = { .kind = CDR_COLL_EXPERTS, .order = o->any_order ? CDR_ORDER_FREE : CDR_ORDER_TREE, .comm = CDR_COMM_EXPERT, .counts = CDR_NONE },
                               .size = cdr_mesh_expert(m) };
     memcpy(&a.experts, cdr_graph_attr(g, c), sizeof a.experts);
     a.experts.capacity = 0;

@@ -39,7 +39,8 @@ cdr_val cdr_experts(cdr_graph *g, cdr_val x, cdr_val p, cdr_val perm, cdr_val of
 
 /* Experts over the ranks of an expert group (size of them, a power of two): rank j holds the stacks of experts
  * [j E / size, (j + 1) E / size). The shard hook of experts puts it in place of experts, and its gradient is experts_ep_bwd. Both are
- * collectives: rows travel to the rank that has their expert and back, in as many rounds as the fullest rank needs. */
+ * collectives: rows travel to the rank that has their expert and back, in as many rounds as the fullest rank needs. coll.order FREE: the
+ * gradient of a stack is one chain over all rows, whichever rank they came from; balanced placement does not read it. */
 typedef struct {
     cdr_coll coll;
     cdr_experts_attr experts;    /* capacity is not read: cap is */

@@ -45,6 +45,7 @@ typedef struct {
     const origin *from;                          /* by source; NULL: own is the only one */
     const route *routes; int64_t route0;         /* of rows route0 ..; NULL: perm says it */
     const int64_t *groups; int64_t S;            /* first row of (expert, source), [E S + 1]; NULL: offs says it, S = 1 */
+    int64_t n_chains;                            /* of an expert's gradients: S, one for each source, merged by the tree; or 1 over all rows */
     bool moves; const int32_t *sources;          /* balanced placement, with gradients of weights: of each expert, only sources [0] .. [1] - 1 */
     int64_t E_home; void *const *slots;          /* experts E_home .. E - 1 have their matrices in slots, by operand - CDR__EX_W1; dense */
 } experts;

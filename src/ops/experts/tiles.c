@@ -8,7 +8,7 @@ experts cdr__experts_open(const cdr__experts_isa *isa, const void *attr, const c
 {
     const cdr_experts_attr *at = attr;
     experts x = { .isa = isa, .at = at, .situ = { at->beta, at->linear_beta }, .t = t, .ptr = ptr, .n_threads = n_threads,
-                  .T = t[CDR__EX_X].n[0], .L = t[CDR__EX_X].n[1], .I = t[CDR__EX_W1].n[1], .E = t[CDR__EX_W1].n[0], .A = at->top_k, .S = 1,
+                  .T = t[CDR__EX_X].n[0], .L = t[CDR__EX_X].n[1], .I = t[CDR__EX_W1].n[1], .E = t[CDR__EX_W1].n[0], .A = at->top_k, .S = 1, .n_chains = 1,
                   .E_home = t[CDR__EX_W1].n[0] };
     if (ptr) x.own = (origin){ .x = ptr[CDR__EX_X], .p = ptr[CDR__EX_P], .perm = ptr[CDR__EX_PERM] };
     x.R = x.T * x.A;

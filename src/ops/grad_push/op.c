@@ -1,4 +1,4 @@
-/* grad_push: the binary counter over micro-batches.
+/* grad_push: the binary counter over micro-batches, or their running sum.
  *
  * Partial i (i = 0, 1, ..) of a rank arrives when the counter stands at i. Let z be the number of trailing one bits of
  * i and p its number of one bits. The stack then holds p partial sums, of 2^level partials each, the largest at slot 0.
@@ -6,6 +6,7 @@
  *   carry = x;  for j = p-1 down to p-z:  carry = stack[j] + carry;   stack[p-z] = carry                     (1)
  * so that after 2^L partials slot 0 holds the sum of the full binary tree over them. The sum is elementwise and never
  * leaves registers, therefore slot p-z is written only: max(1, L) buffers suffice.
+ * A running sum is (1) with min(i, 1) for i: slot 0 is overwritten by the first partial, and every other one is added to it.    (2)
  * Source: spec/spine.md, section 5. Precision: F32 (F64 for the loss); one rounding per tree node.
  */
 #include "ops/grad_push/grad_push.h"
@@ -26,14 +27,18 @@ static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_o
     if (in[0].pitch != 0) CDR_FAIL(e, CDR_EINVAL, "grad_push: the partial has a pitch; gradients are dense");
     if (in[1].dtype != CDR_I32) CDR_FAIL(e, CDR_EINVAL, "grad_push: the counter is I32");
     if (a->depth < 1 || a->depth > CDR_PUSH_MAX) CDR_FAIL(e, CDR_EINVAL, "grad_push: depth %d, at most %d", a->depth, CDR_PUSH_MAX);
+    if (a->running < 0 || a->running > 1 || (a->running && a->depth != 1)) CDR_FAIL(e, CDR_EINVAL, "grad_push: a running sum has one buffer, not %d", a->depth);
     *n_out = a->depth;
     for (int k = 0; k < a->depth; k++) out[k] = in[0];
     return CDR_OK;
 }
 
+/* The counter as (1) takes it */
+static unsigned counter_of(const void *attr, unsigned micro) { return ((const cdr_grad_push_attr *)attr)->running ? CDR_MIN(micro, 1u) : micro; }
+
 static void ref(const cdr_ref_args *a)
 {
-    unsigned i = (unsigned)a->in[1][0];
+    unsigned i = counter_of(a->attr, (unsigned)a->in[1][0]);
     int p = __builtin_popcount(i), z = __builtin_ctz(~i);
     int64_t n = cdr_type_elems(&a->type[0]);
     for (int64_t x = 0; x < n; x++) {
@@ -47,7 +52,7 @@ enum { BLOCK = 1024 };
 
 static cdr_status run(const cdr_args *a)
 {
-    unsigned i = (unsigned)*(const int32_t *)a->ptr[1];
+    unsigned i = counter_of(a->attr, (unsigned)*(const int32_t *)a->ptr[1]);
     int p = __builtin_popcount(i), z = __builtin_ctz(~i);
     assert(p - z < a->n_out);
     int64_t n = cdr_type_elems(&a->type[0]);
@@ -86,9 +91,8 @@ const cdr_op cdr_op_grad_push = {
     .infer = infer, .ref = ref, .kernels = kernels,
 };
 
-void cdr_grad_push(cdr_graph *g, cdr_val partial, cdr_val micro_1, int depth, cdr_val *stack)
+void cdr_grad_push(cdr_graph *g, cdr_val partial, cdr_val micro_1, const cdr_grad_push_attr *a, cdr_val *stack)
 {
-    cdr_grad_push_attr a = { depth };
     cdr_val in[] = { partial, micro_1 };
-    cdr_graph_call(g, &cdr_op_grad_push, &a, 2, in, depth, stack);
+    cdr_graph_call(g, &cdr_op_grad_push, a, 2, in, a->depth, stack);
 }

@@ -2,7 +2,7 @@
  * test_spine. */
 #include "ops/grad_push/grad_push.h"
 
-static const cdr_grad_push_attr d1 = { 1 }, d3 = { 3 };
+static const cdr_grad_push_attr d1 = { 1, 0 }, d3 = { 3, 0 }, running = { 1, 1 };
 
 #define PUSH(label, a, dtype, n, micro) \
     { .name = label, .op = &cdr_op_grad_push, .attr = &(a), .n_in = 2, .in = { { dtype, 0, 1, { n }, 0 }, { CDR_I32, 0, 1, { 1 }, 0 } }, \
@@ -16,5 +16,9 @@ const cdr_case cdr_cases_grad_push[] = {
     PUSH("of eight, 6: merges none", d3, CDR_F32, 70000, 6),
     PUSH("of eight, 7: merges all", d3, CDR_F32, 70000, 7),
     PUSH("f64 loss, 5", d3, CDR_F64, 1, 5),
+    PUSH("running sum, the first", running, CDR_F32, 5000, 0),
+    PUSH("running sum, 1", running, CDR_F32, 5000, 1),
+    PUSH("running sum, 6", running, CDR_F32, 70000, 6),
+    PUSH("running sum, f64 loss, 7", running, CDR_F64, 1, 7),
     { .name = NULL }
 };
