@@ -182,8 +182,8 @@ static void nodes_of_a_machine(void)
 
 static void train_refuses_what_has_no_backend(void)
 {
-    const char *set[] = { "machine.file=ascend-910c" };
-    cdr_train_args a = { .common = { .set = set, .n_set = 1, .quiet = true }, .recipe = "tiny-test" };
+    const char *set[] = { "machine.file=ascend-910c", "data.train=README.md" };
+    cdr_train_args a = { .common = { .set = set, .n_set = 2, .quiet = true }, .recipe = "tiny-test" };
     cdr_result r = { 0 };
     err = (cdr_err){ 0 };
     T_CHECK(cdr_train(&a, &r, &err) == CDR_EUSER);
