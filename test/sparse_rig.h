@@ -23,7 +23,7 @@ typedef struct {
     int policy, n_micro, balance, replicate, shard; int64_t capacity; bool muon, keep_gate_up, warm, no_generate, no_balance_rule, indexer_frozen;
     const char *freeze[4]; int n_freeze; uint32_t isa; int compute; double aux; bool layer_major;
     int expert, head, n_threads, reshard; double factor, clip;     /* ranks of an expert group; cdr_head; 0 threads: by ranks; dispatch_factor; clip 0: never */
-    bool balanced;                                                  /* redundant experts */
+    bool balanced, any_order;                                       /* redundant experts; train.reduce: free */
     int64_t chunk_tokens, chunk_vocab;                              /* of the loss; 0: all */
     int experts_dtype;                                              /* of frozen experts; 0 (F32) reads as -1, as compute */
     const char *lora[4];                                            /* adapters on the matrices of these groups, and nothing else trains; NULL first: none */
@@ -80,6 +80,7 @@ static inline cdr_compile_opts options(const setup *s, int rank)
     o.parallel.dispatch_factor = s->factor;
     o.parallel.head = s->head;
     o.parallel.balanced = s->balanced;
+    o.order = s->any_order ? CDR_ORDER_FREE : CDR_ORDER_TREE;
     o.reshard = (cdr_reshard)s->reshard;
     o.max_grad_norm = s->clip;
     o.loss_chunk_tokens = s->chunk_tokens;
