@@ -244,7 +244,8 @@ static cdr_status resolve_mesh(cdr_recipe *r, int n_ranks, cdr_err *err)
                     (long long)(rep * r->parallel.shard));
     if (!power_of_two(rep) || !power_of_two(r->parallel.shard))
         CDR_FAIL_ID(err, CDR_EUSER, "parallel.power-of-two", "%s: replicate %lld x shard %lld: widths are powers of two, since logical shards are merged in a "
-                    "binary tree", at(r, power_of_two(rep) ? "parallel.shard" : "parallel.replicate"), (long long)rep, (long long)r->parallel.shard);
+                    "binary tree%s", at(r, power_of_two(rep) ? "parallel.shard" : "parallel.replicate"), (long long)rep, (long long)r->parallel.shard,
+                    r->train.reduce == CDR_REDUCE_TREE ? "" : ": between ranks with train.reduce=free too");
     if (r->parallel.expert_placement == CDR_EXPERTS_AUTO) CDR_TRY(cdr_recipe_derive(r, "parallel.expert_placement", "home", "each expert on one rank of its group", err));
     return check_expert(r, r->parallel.shard, err);
 }

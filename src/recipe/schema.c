@@ -99,7 +99,7 @@ static const cdr_key table[] = {
     { .key = "train.gradient_accumulation_steps", .type = CDR_KEY_INT, .resume = 'F', .at = AT(train.gradient_accumulation_steps), .def = "none",
       .words = "none", .min = 1, .max = 1 << 20, .help = "The other way to say global_batch_tokens; both only if they agree." },
     { .key = "train.reduce", .type = CDR_KEY_ENUM, .resume = 'R', .at = AT(train.reduce), .def = "tree", .words = "tree|free", .shortcut = "--reduce",
-      .help = "Order of sums across ranks; tree: the same bits on every layout. free: the transport's own, which in shm is the tree." },
+      .help = "Order of sums of gradients; tree: the same bits on every layout. free: cheaper, a running sum over micro-batches, the same bits on one layout." },
     { .key = "train.dsa_core", .type = CDR_KEY_ENUM, .resume = 'F', .at = AT(train.dsa_core), .def = "auto",
       .words = "auto|dense|gathered", .def_help = "dense below 16,384 tokens of sequence_length", .help = "Masked-dense or gathered sparse attention." },
     { .key = "train.trainable", .type = CDR_KEY_TEXTS, .resume = 'F', .at = AT(train.trainable), .def = "[all]", .words = "all|none|TEXT",
