@@ -62,7 +62,8 @@ static inline batch spread_batch(int step, int id)
 {
     batch b;
     cdr_rng_key k = { 23, (uint64_t)step, (uint64_t)id };
-    int which = (id + 3 * step) % SHARDS, cut = 9 + (int)(cdr_rng_u64(k, 0) % 40), end = which == 5 ? 0 : 60 + (int)(cdr_rng_u64(k, 1) % 37), prompt = (int)(cdr_rng_u64(k, 2) % 9);
+    int which = (id + 3 * step) % SHARDS, cut = 9 + (int)(cdr_rng_u64(k, 0) % 40), prompt = (int)(cdr_rng_u64(k, 2) % 9);
+    int end = which == 5 ? 0 : 60 + (int)(cdr_rng_u64(k, 1) % 37);
     idle(&b, 0);
     if (end > 0) {
         put_doc(&b, 0, cut, 3 * (uint64_t)(step * SHARDS + id));

@@ -20,7 +20,9 @@ static spread on(int replicate, int shard, int expert)
     return c;
 }
 
-static const struct { int replicate, shard, expert; } layouts[] = { { 2, 1, 1 }, { 1, 2, 1 }, { 1, 2, 2 }, { 2, 2, 2 }, { 1, 4, 2 }, { 1, 4, 4 }, { 2, 4, 4 }, { 1, 8, 8 } };
+static const struct { int replicate, shard, expert; } layouts[] = {
+    { 2, 1, 1 }, { 1, 2, 1 }, { 1, 2, 2 }, { 2, 2, 2 }, { 1, 4, 2 }, { 1, 4, 4 }, { 2, 4, 4 }, { 1, 8, 8 },
+};
 
 /* ---- A: gradients, norms, clipping ---- */
 typedef enum { OF_EXPERTS, OF_ROUTERS, OF_THE_REST, N_KINDS } kind;
@@ -307,7 +309,8 @@ static int far_case(cdr_comm *w, char *slab, int64_t E_local, const char *kernel
     memcpy(b.p + CDR__EXB_X, f.p, CDR__EX_N * sizeof *f.p);
     EXPECT_OK(cdr_op_experts_ep_bwd.infer(&at, CDR__EPB_N, b.t, &n, b.t + CDR__EPB_N, NULL));
     for (int k = 0; k < CDR__EPB_N_OUT; k++) {
-        const bool dw = trained && (k == CDR__EXB_DW1 || k == CDR__EXB_DW2), has = dw || k == CDR__EXB_DX || k == CDR__EXB_DP || k == CDR__EPB_OUT_RECV || k == CDR__EPB_OUT_DP;
+        const bool dw = trained && (k == CDR__EXB_DW1 || k == CDR__EXB_DW2);
+        const bool has = dw || k == CDR__EXB_DX || k == CDR__EXB_DP || k == CDR__EPB_OUT_RECV || k == CDR__EPB_OUT_DP;
         cdr_type *t = &b.t[CDR__EPB_N + k];
         if (!has) *t = (cdr_type){ .dtype = CDR_N_DTYPES };
         else b.p[CDR__EPB_N + k] = dw ? far_stack(cdr_type_bytes(t), true) : far_take(&slab, t);

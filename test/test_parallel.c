@@ -15,7 +15,9 @@
 #include "spread_rig.h"
 
 typedef enum { LAYOUT, KIND, POLICY, CHUNKS, ROOM, HEAD, ROUTES, N_PROPERTIES } property;
-static const int layouts[][3] = { { 2, 1, 1 }, { 1, 2, 1 }, { 1, 2, 2 }, { 2, 2, 1 }, { 2, 2, 2 }, { 1, 4, 1 }, { 1, 4, 2 }, { 1, 4, 4 }, { 2, 4, 4 }, { 1, 8, 4 }, { 1, 8, 8 } };
+static const int layouts[][3] = {                                              /* replicate, shard, ranks of an expert group */
+    { 2, 1, 1 }, { 1, 2, 1 }, { 1, 2, 2 }, { 2, 2, 1 }, { 2, 2, 2 }, { 1, 4, 1 }, { 1, 4, 2 }, { 1, 4, 4 }, { 2, 4, 4 }, { 1, 8, 4 }, { 1, 8, 8 },
+};
 static const struct { const char *name; bool muon, packed; int dtype; const char *lora[4]; } kinds[] = {
     { "AdamW f32", false, false, CDR_F32, { NULL } }, { "Muon f32", true, false, CDR_F32, { NULL } }, { "AdamW bf16", false, false, CDR_BF16, { NULL } },
     { "LoRA f32", false, false, CDR_F32, { "all_linear", "experts" } }, { "LoRA bf16 on packed experts", false, true, CDR_BF16, { "all_linear", "experts" } },
@@ -57,9 +59,9 @@ static spread run_of(const choice *c)
 static void label(const choice *c, char s[160])
 {
     const int *l = layouts[c->v[LAYOUT]];
-    snprintf(s, 160, "%d x %d, ep %d, %s, %s, chunks %lld %lld, factor %g%s, head %s, routes %s", l[0], l[1], l[2], kinds[c->v[KIND]].name, c->v[POLICY] ? "recompute" : "keep",
-             (long long)chunks[c->v[CHUNKS]][0], (long long)chunks[c->v[CHUNKS]][1], room[c->v[ROOM]].factor, room[c->v[ROOM]].balanced ? " balanced" : "", c->v[HEAD] ? "in pieces" : "gathered",
-             c->v[ROUTES] == ROUTES_LEARNED ? "learned" : "forced");
+    snprintf(s, 160, "%d x %d, ep %d, %s, %s, chunks %lld %lld, factor %g%s, head %s, routes %s", l[0], l[1], l[2],
+             kinds[c->v[KIND]].name, c->v[POLICY] ? "recompute" : "keep", (long long)chunks[c->v[CHUNKS]][0], (long long)chunks[c->v[CHUNKS]][1], room[c->v[ROOM]].factor,
+             room[c->v[ROOM]].balanced ? " balanced" : "", c->v[HEAD] ? "in pieces" : "gathered", c->v[ROUTES] == ROUTES_LEARNED ? "learned" : "forced");
 }
 
 /* One rank, nothing recomputed, for what decides the bits: what is trained, chunks of the vocabulary, routes. Made once. */
