@@ -41,12 +41,14 @@ size_t cdr__ep_lay(const experts *x, void *base, cdr__ep *ep)
 /* Receiver d: its groups, in order */
 static void plan_receiver(cdr__ep *ep, const experts *x, int d)
 {
+    const int32_t *const offs = x->ptr[CDR__EX_OFFS];       /* all ranks look at all counts, in every call */
+    const int64_t pitch = cdr_type_pitch(&x->t[CDR__EX_OFFS]);
     int64_t row = 0, fill = 0;                   /* of all rounds; of this one */
     int round = 0;
     for (int64_t e = 0; e < x->E; e++) {
         const int64_t global = d * x->E_home + e;
         for (int s = 0; s < (int)x->S; s++) {
-            const int64_t first = cdr__ep_first(x, s, global), n = cdr__ep_first(x, s, global + 1) - first;
+            const int64_t first = offs[s * pitch + global], n = offs[s * pitch + global + 1] - first;
             assert(n >= 0);
             CDR_CHECK(n <= x->cap);
             if (fill + n > x->cap) round++, fill = 0;

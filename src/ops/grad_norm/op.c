@@ -60,8 +60,11 @@ static cdr_status parts_run(const cdr_args *a)
 #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
     for (int ip = 0; ip < t->n * per; ip++) {
         int i = ip / per;
-        int64_t first, end, cols = cdr_type_elems(&a->type[i]) / rows_of(&a->type[i]);
+        int64_t first, end, cols;
         part_rows(t, i, ip % per, &first, &end);
+        parts[ip] = 0;                           /* most parts of a small parameter have no row */
+        if (first == end) continue;
+        cols = cdr_type_elems(&a->type[i]) / rows_of(&a->type[i]);
         parts[ip] = sum_squares((const float *)a->ptr[i] + first * cols, (end - first) * cols);
     }
     return CDR_OK;
