@@ -55,6 +55,7 @@ static cdr_status compile_once(const cdr_compile_opts *o, const cdr_builder *m, 
     p.shard = o->mesh.rank[CDR_AXIS_SHARD];
     p.n_replicate = o->mesh.size[CDR_AXIS_REPLICATE];
     for (int i = 0; i < CDR_COUNT(passes); i++) {
+        if (o->unplaced && passes[i].run == cdr__place) continue;
         CDR_TRY(passes[i].run(&p));
         for (int q = 0; q < CDR_N_PROGS; q++) if (p.g[q] && p.g[q]->failed) return err->status;
     }
@@ -77,6 +78,8 @@ static bool fits(const cdr_compile_opts *o, const cdr_bundle *b)
 cdr_status cdr_compile(const cdr_compile_opts *o, const cdr_builder *m, cdr_pool *pool, cdr_bundle *b, cdr_err *err)
 {
     CDR_TRY(check_opts(o, err));
+    CDR_CHECK(!o->unplaced || o->policy != CDR_POLICY_AUTO);
+    if (o->unplaced) return compile_once(o, m, o->policy == CDR_POLICY_RECOMPUTE ? INT16_MAX : 0, pool, b, err);
     CDR_TRY(compile_once(o, m, o->policy == CDR_POLICY_RECOMPUTE ? INT16_MAX : 0, pool, b, err));
     if (o->policy != CDR_POLICY_AUTO || fits(o, b)) return cdr_verify(b, err);
     /* fewest recomputed layers that fit; none fits: the leanest program is left for the plan to report */

@@ -97,6 +97,7 @@ typedef struct {
     int device; uint32_t isa; int n_threads;                          /* device CDR_N_DEVICES: a kind without a backend, for a plan alone */
     bool plan_kernels;             /* a plan: where the device has no kernel, the scratch of the CPU's base kernel with one thread stands in */
     int64_t budget_bytes;          /* first tier; 0: none */
+    bool unplaced;                 /* no offsets, not verified: for comparing programs (plan/classes.c). Not with policy AUTO, which needs bytes */
     bool infer_only;               /* no step, no optimizer states: eval and generate alone */
     int micro_split;               /* 0: one segment forward + backward. 1: two segments, for schedules that interleave micro-batches */
     const cdr_turn *turns; int n_turns;   /* with micro_split: the order of (0 forward | 1 backward, mb); NULL: f0 b0 f1 b1 .. */

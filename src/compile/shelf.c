@@ -105,6 +105,10 @@ static int64_t pass_over(cdr__shelf *s, int k, int64_t at, int64_t bytes)
 {
     const ranges *x = s->list[k];
     int32_t lo = s->head[k], hi = x->n;
+    if (lo == hi || x->r[hi - 1].past <= at) {          /* most lists end below what others leave free */
+        s->head[k] = hi;
+        return at;
+    }
     while (lo < hi) {
         const int32_t mid = lo + (hi - lo) / 2;
         if (x->r[mid].past <= at) lo = mid + 1;

@@ -25,13 +25,16 @@ static cdr_status target(plan *p, cdr_err *err)
     return cuda || cpu ? CDR_OK : no_backend(p, err);
 }
 
-static cdr_status compile_rank(plan *p, int rank, cdr_bundle *b, cdr_err *err)
+static cdr_status compile_rank(plan *p, int rank, bool placed, cdr_bundle *b, cdr_err *err)
 {
     cdr_session *s = &p->s;
     cdr__session_mesh(s, rank, s->n_ranks);
     CDR_TRY(cdr__session_opts(s, p->kind, p->isa, p->n_threads, err));
     s->opts.plan_kernels = p->kind != CDR_DEV_CPU;
-    return cdr_compile(&s->opts, &s->builder, s->pool, b, err);
+    s->opts.unplaced = !placed && s->opts.policy != CDR_POLICY_AUTO;
+    cdr_status st = cdr_compile(&s->opts, &s->builder, s->pool, b, err);
+    s->opts.unplaced = false;
+    return st;
 }
 
 /* The first and the last rank stand for all where they are of one class (plan/classes.c); else every rank is compiled. */
@@ -45,16 +48,16 @@ static cdr_status compile_all(plan *p, int rank, cdr_err *err)
     p->classes = cdr_pool_alloc(s->pool, sizeof *p->classes * (size_t)n);
     int64_t t0 = cdr_now_ns();
     cdr_bundle *first = cdr_pool_alloc(s->pool, sizeof *first), *last = cdr_pool_alloc(s->pool, sizeof *last), *mine = first;
-    CDR_TRY(compile_rank(p, 0, first, err));
-    if (n > 1) CDR_TRY(compile_rank(p, n - 1, last, err));
+    CDR_TRY(compile_rank(p, 0, true, first, err));
+    if (n > 1) CDR_TRY(compile_rank(p, n - 1, false, last, err));
     p->n_classes = 1;
     p->classes[0] = (plan_class){ .bundle = first, .ranks = n };
     for (int r = 0; r < n; r++) of[r] = first;
     if (n > 1 && cdr_account_class(first, last)) {
         p->classes[0].ranks = 1;
         for (int r = 1; r < n; r++) {
-            cdr_bundle *b = r == n - 1 ? last : cdr_pool_alloc(s->pool, sizeof *b);
-            if (b != last) CDR_TRY(compile_rank(p, r, b, err));
+            cdr_bundle *b = cdr_pool_alloc(s->pool, sizeof *b);
+            CDR_TRY(compile_rank(p, r, true, b, err));
             int k = 0;
             while (k < p->n_classes && cdr_account_class(p->classes[k].bundle, b)) k++;
             if (k == p->n_classes) p->classes[p->n_classes++] = (plan_class){ .bundle = b };
@@ -65,8 +68,8 @@ static cdr_status compile_all(plan *p, int rank, cdr_err *err)
     CDR_TRY(cdr_verify_ranks(of, n, err));
     s->compile_s = (double)(cdr_now_ns() - t0) * 1e-9;
     if (rank > 0 && of[rank] == first) {
-        mine = rank == n - 1 ? last : cdr_pool_alloc(s->pool, sizeof *mine);
-        if (mine != last) CDR_TRY(compile_rank(p, rank, mine, err));
+        mine = cdr_pool_alloc(s->pool, sizeof *mine);
+        CDR_TRY(compile_rank(p, rank, true, mine, err));
     }
     s->bundle = rank > 0 && of[rank] != first ? *of[rank] : *mine;
     cdr__session_mesh(s, rank, n);
