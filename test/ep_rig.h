@@ -242,8 +242,9 @@ static int part_new(const scenario *z, const whole *y, part *r, char *slab, size
     const int64_t E_local = z->E / z->ep;
     int n = 0;
     *r = (part){ .slab = slab, .bytes = bytes };
-    r->at = (cdr_experts_ep_attr){ .coll = { .kind = CDR_COLL_EXPERTS, .order = z->flags & ANY_ORDER ? CDR_ORDER_FREE : CDR_ORDER_TREE, .comm = CDR_COMM_EXPERT, .counts = CDR_NONE },
+    r->at = (cdr_experts_ep_attr){ .coll = { .kind = CDR_COLL_EXPERTS, .comm = CDR_COMM_EXPERT, .counts = CDR_NONE },
                                    .experts = attr_of(z), .size = z->ep, .n_experts = (int32_t)z->E, .cap = cap_of(z), .balanced = (z->flags & BALANCED) != 0 };
+    r->at.coll.order = z->flags & ANY_ORDER ? CDR_ORDER_FREE : CDR_ORDER_TREE;
     r->at_bwd = r->at;
     for (int k = CDR__EXB_DW1; k < CDR__EXB_N_OUT && r->at.balanced; k++) if (wanted(z, k)) r->at_bwd.balanced = 2;
     types_of(z, E_local, r->f.t);

@@ -307,7 +307,9 @@ static void options_of_the_base_hold_with_adapters(void)
 /* Expert groups: adapters of experts lie where the experts do, and an expert's gradient is formed per source shard. */
 static void one_curve_with_expert_groups(void)
 {
-    static const struct { int replicate, shard, expert, n_micro; double factor; } ep[] = { { 1, 2, 2, 2, 1 }, { 1, 4, 4, 1, 1.25 }, { 1, 4, 2, 1, 4 }, { 2, 2, 2, 1, 1 } };
+    static const struct { int replicate, shard, expert, n_micro; double factor; } ep[] = {
+        { 1, 2, 2, 2, 1 }, { 1, 4, 4, 1, 1.25 }, { 1, 4, 2, 1, 4 }, { 2, 2, 2, 1, 1 },
+    };
     for (int w = 0; w < 2; w++) {
         lora_run c = w ? wide() : lora_default();
         T_CHECK(lora_go(&c, ref) == 0);

@@ -55,7 +55,7 @@ static void k3_lora_on_dies_of_64_gb(void)
     if (!wide || !packed) return;
     consistent(wide, false, 62000000000);
     consistent(packed, true, 62000000000);
-    T_NEAR(figure(cdr_json_get(wide, "parameters"), "trained"), (double)adapter_rows * RANK, 0);
+    T_NEAR(figure(cdr_json_get(wide, "parameters"), "trained"), (double)(adapter_rows * RANK), 0);
     T_NEAR(figure(cdr_json_get(wide, "parameters"), "text"), 2779484478208, 0);
     /* the two differ in the experts' bytes: 2 an element against 17 for 32 */
     int64_t elems = LAYERS * EXPERTS * expert_elems;

@@ -75,8 +75,9 @@ static void go(int replicate, int shard, int expert, int head)
         read += seen[r].read[CDR_COMM_EXPERT];
         rows += seen[r].rows;
     }
-    printf("  %d x %d, ep %d: read by rank 0: shard %lld, replicate %lld, expert %lld, efsdp %lld bytes\n", replicate, shard, expert, (long long)seen[0].read[CDR_COMM_SHARD],
-           (long long)seen[0].read[CDR_COMM_REPLICATE], (long long)seen[0].read[CDR_COMM_EXPERT], (long long)seen[0].read[CDR_COMM_EFSDP]);
+    printf("  %d x %d, ep %d: read by rank 0: shard %lld, replicate %lld, expert %lld, efsdp %lld bytes\n", replicate, shard, expert,
+           (long long)seen[0].read[CDR_COMM_SHARD], (long long)seen[0].read[CDR_COMM_REPLICATE],
+           (long long)seen[0].read[CDR_COMM_EXPERT], (long long)seen[0].read[CDR_COMM_EFSDP]);
     if (expert == 1) return;
     /* Counts of routes are gathered, E + 1 integers from each; the rest are rows. The plan is for rows that are all live and evenly spread
      * over ranks; the sum over ranks does not depend on the spread here: of expert - 1 ranks all rows travel. Forward and backward of
