@@ -331,6 +331,12 @@ static void batch_and_ranks(void)
     err = (cdr_err){ 0 };
     T_CHECK(cdr_recipe_resolve_ranks(&r, 3, &err) == CDR_EUSER);
     T_STR(err.id, "parallel.power-of-two");
+    T_HAS(err.text, "Take a shard of 2 or 4");
+    T_CHECK(parse(BASE "machine: {devices: 100}\n") == CDR_OK);
+    err = (cdr_err){ 0 };
+    T_CHECK(cdr_recipe_resolve_ranks(&r, 100, &err) == CDR_EUSER);
+    T_HAS(err.text, "tiny.yaml:3:11: replicate 1 x shard 100");
+    T_HAS(err.text, "Take a shard of 64 or 128");
 }
 
 static void expert_groups(void)

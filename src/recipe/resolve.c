@@ -19,6 +19,9 @@ static const char *at(const cdr_recipe *r, const char *key) { return cdr__recipe
 
 static bool power_of_two(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
 
+/* The largest power of two that is at most x, x > 0 */
+static int64_t largest_power(int64_t x) { return (int64_t)1 << (63 - __builtin_clzll((uint64_t)x)); }
+
 cdr_status cdr_recipe_derive(cdr_recipe *r, const char *key, const char *value, const char *why, cdr_err *err)
 {
     int n, row = cdr_recipe_key(key);
@@ -156,7 +159,7 @@ static cdr_status check_expert(const cdr_recipe *r, int64_t shard, cdr_err *err)
     const char *where = at(r, "parallel.expert");
     if (!power_of_two(ep))
         CDR_FAIL_ID(err, CDR_EUSER, "parallel.power-of-two", "%s: parallel.expert is %lld: widths are powers of two, since logical shards are merged in a binary "
-                    "tree. Take %lld", where, (long long)ep, (long long)1 << (63 - __builtin_clzll((uint64_t)ep)));
+                    "tree. Take %lld", where, (long long)ep, (long long)largest_power(ep));
     if (ranks > 0 && ranks % ep != 0)
         CDR_FAIL_ID(err, CDR_EUSER, "parallel.expert", "%s: parallel.expert is %lld, which does not divide shard %lld x context %lld = %lld ranks: expert groups are "
                     "carved out of them. Take a power of two up to %lld, or more ranks", where, (long long)ep, (long long)shard, (long long)r->parallel.context,
@@ -242,10 +245,14 @@ static cdr_status resolve_mesh(cdr_recipe *r, int n_ranks, cdr_err *err)
                     "or set parallel.shard=auto", at(r, given(r, "parallel.shard") ? "parallel.shard" : "parallel.replicate"), (long long)rep,
                     (long long)r->parallel.shard, (long long)(rep * r->parallel.shard), n_ranks == 1 ? "is" : "are", n_ranks,
                     (long long)(rep * r->parallel.shard));
-    if (!power_of_two(rep) || !power_of_two(r->parallel.shard))
+    if (!power_of_two(rep) || !power_of_two(r->parallel.shard)) {
+        const bool by_devices = power_of_two(rep) && !given(r, "parallel.shard") && given(r, "machine.devices");
+        const int64_t bad = power_of_two(rep) ? r->parallel.shard : rep, below = largest_power(bad);
         CDR_FAIL_ID(err, CDR_EUSER, "parallel.power-of-two", "%s: replicate %lld x shard %lld: widths are powers of two, since logical shards are merged in a "
-                    "binary tree%s", at(r, power_of_two(rep) ? "parallel.shard" : "parallel.replicate"), (long long)rep, (long long)r->parallel.shard,
-                    r->train.reduce == CDR_REDUCE_TREE ? "" : ": between ranks with train.reduce=free too");
+                    "binary tree%s. Take a %s of %lld or %lld", at(r, by_devices ? "machine.devices" : power_of_two(rep) ? "parallel.shard" : "parallel.replicate"),
+                    (long long)rep, (long long)r->parallel.shard, r->train.reduce == CDR_REDUCE_TREE ? "" : ": between ranks with train.reduce=free too",
+                    power_of_two(rep) ? "shard" : "replicate", (long long)below, (long long)(2 * below));
+    }
     if (r->parallel.expert_placement == CDR_EXPERTS_AUTO) CDR_TRY(cdr_recipe_derive(r, "parallel.expert_placement", "home", "each expert on one rank of its group", err));
     return check_expert(r, r->parallel.shard, err);
 }

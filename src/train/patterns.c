@@ -62,7 +62,7 @@ cdr_status cdr__pattern_mark(const cdr_session *s, const char *pattern, const ch
     regex_t re;
     *n = 0;
     if (regular && regcomp(&re, cdr_pool_printf(pool, "^(%s)$", pattern + 3), REG_EXTENDED | REG_NOSUB) != 0)
-        CDR_FAIL_ID(err, CDR_EUSER, "config.bad-pattern", "%s: \"%s\" is no regular expression", key, pattern + 3);
+        CDR_FAIL_ID(err, CDR_EUSER, "config.bad-pattern", "%s: %s: \"%s\" is no regular expression", cdr__recipe_at(&s->r, cdr_recipe_key(key)), key, pattern + 3);
     for (int64_t i = 0; i < cdr_model_params(s->model); i++) {
         const char *f[N_FORMS];
         int n_forms = forms(pool, cdr_model_param(s->model, i), f);
