@@ -56,9 +56,10 @@ cdr_status cdr_comm_broadcast(cdr_comm *c, void *x, size_t bytes, int root);  /*
 cdr_status cdr_comm_barrier(cdr_comm *c);
 
 /* Reading peers where their operands lie, for operators that exchange rows whose number is data. Each rank names n operands in its slab
- * (NULL: none), the same n on all. peer: operand k of a rank of c, after expose has returned and until the next barrier has been begun by
- * this rank; NULL where the transport cannot address it (or none was named); any thread of the rank may ask. signature: of kind and
- * shapes, as they must agree. The next thing that a rank calls, on any communicator, is a barrier of c.
+ * (NULL: none), the same n on all. peer: operand k of a rank of c, after expose has returned and until the last barrier of c that the
+ * ranks have agreed on has been begun by this rank; NULL where the transport cannot address it (or none was named); any thread of the rank
+ * may ask. An operand may be read once its owner is known to have written it: before expose, or before a barrier since. signature: of kind
+ * and shapes, as they must agree. Until that last barrier a rank calls nothing but barriers of c, one at least.
  *   cdr_comm_expose(c, ptr, 3, sig);  ... read cdr_comm_peer(c, r, k) ...  cdr_comm_barrier(c);
  * expose_begin + expose_end: the same in halves, with work between them that touches no peer. */
 enum { CDR_EXPOSE_MAX = 24 };      /* operands */

@@ -226,8 +226,8 @@ cdr_status cdr__session_compile(cdr_session *s, cdr_err *err)
 {
     int kind;
     if (!s->machine.runnable)
-        CDR_FAIL_ID(err, CDR_EUSER, "machine.no-backend", "machine.file: %s is of kind %s, which this version has no backend for: it can be planned for (cadre plan), not run on",
-                    s->machine.name, s->machine.kind);
+        CDR_FAIL_ID(err, CDR_EUSER, "machine.no-backend", "machine.file: %s is of kind %s, which this version has no backend for: it can be planned for (cadre plan), "
+                    "not run on", s->machine.name, s->machine.kind);
     CDR_TRY(choose_device(s, &kind, err));
     CDR_TRY(cdr__session_opts(s, kind, s->device->isa, s->device->n_threads, err));
     if (kind == CDR_DEV_CUDA && s->r.memory.device_limit <= 0) s->opts.budget_bytes = 0;

@@ -4,7 +4,8 @@
  * A parameter of R rows (all axes but the last, flattened; the elements of a 1-D one) is cut into 128 parts, part p = rows
  * [p R / 128, (p+1) R / 128); a shard of n owns the parts [s 128 / n, (s+1) 128 / n), whole parts. One F64 partial a part (16 strided
  * F64 sums in a fixed order), added in (parameter, part) order, so the norm has the same bits on every number of shards. Parts table
- * of sharded parameters: [shard][parameter][128 / n]; stacks of experts have a table of their own, whatever the layout. Source: spec/spine.md, section 5; (2) as torch.nn.utils.clip_grad_norm_.
+ * of sharded parameters: [shard][parameter][128 / n]; stacks of experts have a table of their own, whatever the layout. Source: spec/spine.md,
+ * section 5; (2) as torch.nn.utils.clip_grad_norm_.
  */
 #include "ops/grad_norm/grad_norm.h"
 #include <assert.h>
