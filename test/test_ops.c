@@ -12,6 +12,7 @@
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
 #include "ops/swiglu/swiglu.h"
+#include "run/bench.h"
 #include "run/run.h"
 #include "test.h"
 
@@ -587,6 +588,21 @@ static void golden_tiny_dense_ten_steps(void)
     golden_close(&gd);
 }
 
+static void operators_take_the_shapes_of_bench(void)
+{
+    int n_cases = 0;
+    for (const cdr_case *c = cdr__bench_shapes; c->name; c++, n_cases++) {
+        cdr_type t[CDR_MAX_OPERANDS], *out = t + c->n_in;
+        cdr_err e = { CDR_OK, "", "" };
+        int n_out = 0;
+        for (int i = 0; i < c->n_in; i++) t[i] = (c->absent >> i) & 1u ? (cdr_type){ .dtype = CDR_N_DTYPES } : c->in[i];
+        if (c->op->infer(c->attr, c->n_in, t, &n_out, out, &e) != CDR_OK) fprintf(stderr, "  %s %s: %s\n", c->op->name, c->name, e.text);
+        T_CHECK(e.status == CDR_OK);
+        for (int k = 0; k < 32; k++) T_CHECK(!((c->skip_out >> k) & 1u) || (k < n_out && (c->op->optional >> k) & 1u));
+    }
+    T_CHECK(n_cases > 40);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1) t_filter = argv[1];
@@ -614,6 +630,7 @@ int main(int argc, char **argv)
     T_RUN(golden_adamw);
     T_RUN(golden_tiny_dense_gradients);
     T_RUN(golden_tiny_dense_ten_steps);
+    T_RUN(operators_take_the_shapes_of_bench);
     T_RUN(operators_pass_their_cases);
     return t_end();
 }

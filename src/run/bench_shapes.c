@@ -125,9 +125,12 @@ static void experts_bwd_rows(double *const *in, const cdr_type *t, cdr_rng_key k
 #define EXPERTS_IN(dt, T, E, L, I) M(dt, T, L), M(CDR_F32, T, 4), V(CDR_I32, 4 * (T)), V(CDR_I32, (E) + 1), M(CDR_I32, T, 4), \
     C3(dt, E, I, L), C3(dt, E, I, L), C3(dt, E, L, I), M(CDR_I64, 0, 3)
 #define EXPERTS_FILL NORMAL, { 'c', 0.25, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'n', 0.1, 0 }, { 'n', 0.1, 0 }, { 'n', 0.1, 0 }, { 0 }
-#define EXPERTS(nm, dt, T, E, L, I) { .name = nm, .op = &cdr_op_experts, .attr = &top4, .n_in = 9, .absent = 256, .in = { EXPERTS_IN(dt, T, E, L, I) }, \
-    .fill = { EXPERTS_FILL }, .make = experts_rows, .skip_out = 2 }, { .name = nm, .op = &cdr_op_experts_bwd, .attr = &top4, .n_in = 11, .absent = 512 | 1024, \
-    .in = { M(dt, T, L), EXPERTS_IN(dt, T, E, L, I), M(dt, 0, 0) }, .fill = { NORMAL, EXPERTS_FILL, { 0 } }, .make = experts_bwd_rows }
+enum { NO_ADAPTERS = 0x3f };           /* of the six operands, and gradients, of adapters */
+#define EXPERTS(nm, dt, T, E, L, I) { .name = nm, .op = &cdr_op_experts, .attr = &top4, .n_in = CDR__EX_N, .in = { EXPERTS_IN(dt, T, E, L, I) }, \
+    .absent = 1u << CDR__EX_TABLE | NO_ADAPTERS << CDR__EX_A1, .fill = { EXPERTS_FILL }, .make = experts_rows, .skip_out = 2 }, \
+    { .name = nm, .op = &cdr_op_experts_bwd, .attr = &top4, .n_in = CDR__EXB_N, .in = { M(dt, T, L), EXPERTS_IN(dt, T, E, L, I) }, \
+    .absent = 1u << (CDR__EXB_X + CDR__EX_TABLE) | NO_ADAPTERS << (CDR__EXB_X + CDR__EX_A1) | 1u << CDR__EXB_GU, .fill = { NORMAL, EXPERTS_FILL }, \
+    .make = experts_bwd_rows, .skip_out = NO_ADAPTERS << CDR__EXB_DA1 }
 
 const cdr_case cdr__bench_shapes[] = {
     LINEAR("2048x2048x2048 bf16", CDR_BF16, 2048, 2048, 2048),         /* rows x columns x k */
