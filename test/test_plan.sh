@@ -69,7 +69,7 @@ strip -o small "$build/cadre" 2>/dev/null || cp "$build/cadre" small
 bytes=$(wc -c <small)
 case "$build" in *san*) ;; *) [ "$bytes" -lt 5000000 ] || fail "the binary has $bytes bytes" ;; esac
 best=""
-for i in 1 2 3; do
+for _ in 1 2 3; do
     rm -rf run
     t0=$(date +%s%N)
     "$build/cadre" train tiny-dense --set data.train=text.txt --out run --steps 1 -q

@@ -4,7 +4,7 @@
 # counts as one test, and so does a program that ends without saying how many it ran. Exit code 77: skipped, and the last
 # line says why.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" # tests share the cores with whatever else runs
 log=$(mktemp)

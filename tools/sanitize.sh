@@ -2,7 +2,7 @@
 # All tests under AddressSanitizer, LeakSanitizer and UBSan (shorter: CADRE_QUICK), then the shared-memory transport under
 # ThreadSanitizer, with threads as ranks among other things. Closes with `N passed, N failed`.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 CADRE_QUICK=1
 ASAN_OPTIONS=detect_leaks=1
 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1

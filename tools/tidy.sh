@@ -1,9 +1,9 @@
 #!/bin/sh
 # The rules that a machine can check: dependency order of the folders, files and lines that are too long, vector
-# intrinsics in portable files, unfinished marks, warnings of a second compiler, headers that compile alone as C17 and as
-# C++17. Silent when all is well.
+# intrinsics in portable files, unfinished marks, warnings of a second compiler and of shellcheck, headers that compile alone
+# as C17 and as C++17. Silent when all is well.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 
 # One file with clang. CLANG comes from below; a file that needs omp.h where clang has none is reported as "skip FILE".
 compile() { # file, language
@@ -77,6 +77,8 @@ END { close_file() }
 for s in tools/*.sh test/*.sh .ci/run; do
     sh -n "$s" 2>>"$found" || echo "tidy: $s does not parse" >>"$found"
 done
+if command -v shellcheck >/dev/null 2>&1; then shellcheck -s sh -S warning -f gcc tools/*.sh test/*.sh .ci/run >>"$found"
+else echo "note: no shellcheck here: scripts were only parsed (apt: shellcheck)" >&2; fi
 
 . tools/clang.sh
 if find_clang; then
