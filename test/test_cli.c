@@ -95,6 +95,12 @@ static void user_errors_exit_1_and_keep_their_id(void)
     T_HAS(errors, "Did you mean train.steps");
     T_NEAR(run("check nosuchop"), 1, 0);
     T_HAS(errors, "no operator is named nosuchop");
+    static const char elsewhere[] = "extends: tiny-linear\nname: elsewhere\nfamily: kimi_linear\nmatch: none\n"
+        "tensors:\n  moe: {expert.w2: [\"experts.{expert}.w2.weight\", [hidden, width], BF16, {place: shard}]}\n";
+    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/elsewhere.yaml", dir), elsewhere, strlen(elsewhere), &err) == CDR_OK);
+    T_NEAR(run(cdr_pool_printf(pool, "plan tiny-test --set model.path=%s/elsewhere.yaml --set data.tokenizer=byte --devices 2 --ep 2", dir)), 1, 0);
+    T_HAS(errors, "error: parallel.expert: 2 ranks share the experts, but the description places a stack of layer 1 elsewhere: each has all 8 of its matrices. "
+                  "Give its row place: expert, or take parallel.expert=1 [parallel.expert]");
 }
 
 static void one_json_document(void)

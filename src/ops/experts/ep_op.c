@@ -174,6 +174,10 @@ cdr_status cdr__experts_shard(cdr_graph *g, const cdr_call *c, const cdr_mesh *m
     if (offs->n_dim != 2) CDR_FAIL(e, CDR_EINVAL, "experts: over %d ranks, offs must be all ranks'", a.size);
     a.balanced = o->balanced ? 1 : 0;
     a.n_experts = (int32_t)(offs->n[1] - 1);
+    for (int i = CDR__EX_W1; i <= CDR__EX_W2; i++)
+        if (cdr_graph_type(g, in[i])->n[0] != a.n_experts / a.size)
+            CDR_FAIL_ID(e, CDR_EUSER, "parallel.expert", "parallel.expert: %d ranks share the experts, but the description places a stack of layer %d elsewhere: "
+                        "each has all %d of its matrices. Give its row place: expert, or take parallel.expert=1", a.size, c->layer, a.n_experts);
     const int64_t T = x->n[0], pairs = T * a.experts.top_k, worst = worst_rows(&a, T), row = cdr_dtype_bytes(x->dtype, x->n[1]);
     const double room = o->dispatch_factor > 0 ? CDR_MIN((double)worst, CDR_MAX((double)T, ceil(o->dispatch_factor * (double)pairs))) : (double)worst;
     a.cap = (int64_t)cdr_align_up(a.balanced ? (size_t)pairs : (size_t)room, 16);
