@@ -305,7 +305,7 @@ static void hooks_append_the_exchange(void)
 
     program_new(&q, 4, false, &(cdr_shard_opts){ .dispatch_factor = 1.25 });
     const cdr_call *c = &q.g->calls[q.call], *gather = &q.g->calls[q.call - 1];
-    T_CHECK(q.g->n_calls == 4 && gather->op == cdr_op_index(&cdr_op_gather) && c->op == cdr_op_index(&cdr_op_experts_ep) && c->stream == CDR_S_COMM);
+    T_CHECK(q.g->n_calls == 4 && gather->op == cdr_op_index(&cdr_op_gather) && c->op == cdr_op_index(&cdr_op_experts_ep) && c->stream == CDR_S_COMPUTE);
     const cdr_type *offs = cdr_graph_type(q.g, cdr_graph_in(q.g, c, CDR__EX_OFFS));
     T_CHECK(offs->n_dim == 2 && offs->n[0] == 4 && offs->n[1] == 33);
     const cdr_gather_attr *ga = cdr_graph_attr(q.g, gather);
@@ -479,7 +479,7 @@ static int ascending(const void *a, const void *b) { return *(const int64_t *)a 
 
 static int bench_order(cdr_comm *w, int i)
 {
-    enum { REPS = 30 };
+    enum { REPS = 10 };
     const scenario *z = &ordered[i];
     const int me = cdr_comm_rank(w);
     cdr_err err = { 0 };
