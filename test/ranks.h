@@ -7,8 +7,10 @@
 #ifndef CADRE_TEST_RANKS_H
 #define CADRE_TEST_RANKS_H
 #include "comm/comm.h"
+#include "comm/shm.h"
 #include "test.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #define EXPECT(x) do { if (!(x)) { fprintf(stderr, "  %s:%d: rank %d: %s\n", __FILE__, __LINE__, cdr_comm_rank(w), #x); return 1; } } while (0)
@@ -67,6 +69,40 @@ static inline int run_ranks(int n, body f, int arg, double timeout_s, char *said
     close(to_parent[0]);
     if (st != CDR_OK) fprintf(stderr, "  launch of %d: %s\n", n, err.text);
     return st == CDR_OK ? code : -1;
+}
+
+/* Runs f on n threads of this process as ranks, which a thread sanitizer sees into: 0, or the code of a rank that failed. */
+typedef struct { cdr_shm_view *v; int rank, code; body f; int arg; double timeout_s; } thread_rank;
+
+static inline void *thread_main(void *p)
+{
+    thread_rank *t = p;
+    cdr_comm *w;
+    t->code = 99;
+    if (cdr__shm_attach(t->v, t->rank, t->timeout_s, &w, NULL) != CDR_OK) return NULL;
+    t->code = t->f(w, t->arg);
+    cdr_comm_close(w);
+    return NULL;
+}
+
+static inline int run_threads(int n, body f, int arg, double timeout_s)
+{
+    enum { MOST = 16 };
+    pthread_t thread[MOST];
+    thread_rank t[MOST];
+    cdr_shm_view *v = NULL;
+    if (n > MOST || cdr__shm_create(n, &v, NULL) != CDR_OK) return -1;
+    int code = 0;
+    for (int r = 0; r < n; r++) {
+        t[r] = (thread_rank){ .v = v, .rank = r, .f = f, .arg = arg, .timeout_s = timeout_s };
+        if (pthread_create(&thread[r], NULL, thread_main, &t[r]) != 0) abort();
+    }
+    for (int r = 0; r < n; r++) {
+        pthread_join(thread[r], NULL);
+        if (t[r].code != 0) code = t[r].code;
+    }
+    cdr__shm_view_free(v);
+    return code;
 }
 
 static inline int run_quiet(int n, body f, int arg) { return run_ranks(n, f, arg, 10, NULL, 0, NULL); }

@@ -485,34 +485,7 @@ static void operators_in_a_graph(void)
 }
 
 /* ---- threads as ranks -------------------------------------------------------------------------------------------------- */
-typedef struct { cdr_shm_view *v; int rank, code; body f; int arg; } thread_rank;
-
-static void *thread_main(void *p)
-{
-    thread_rank *t = p;
-    cdr_comm *w;
-    t->code = cdr__shm_attach(t->v, t->rank, 10, &w, NULL) == CDR_OK ? t->f(w, t->arg) : 99;
-    cdr_comm_close(w);
-    return NULL;
-}
-
-static void threads_run(int n, body f, int arg)
-{
-    pthread_t thread[16];
-    thread_rank t[16];
-    cdr_shm_view *v = NULL;
-    T_CHECK(cdr__shm_create(n, &v, NULL) == CDR_OK);
-    if (!v) return;
-    for (int r = 0; r < n; r++) {
-        t[r] = (thread_rank){ .v = v, .rank = r, .f = f, .arg = arg };
-        T_CHECK(!pthread_create(&thread[r], NULL, thread_main, &t[r]));
-    }
-    for (int r = 0; r < n; r++) {
-        pthread_join(thread[r], NULL);
-        T_CHECK(t[r].code == 0);
-    }
-    cdr__shm_view_free(v);
-}
+static void threads_run(int n, body f, int arg) { T_CHECK(run_threads(n, f, arg, 10) == 0); }
 
 static void threads_as_ranks(void)
 {

@@ -224,6 +224,18 @@ static void the_same_bits_as_one_rank(void)
     }
 }
 
+/* The same with threads of one process as ranks, where each kernel works alone: what a thread sanitizer can judge. */
+static void threads_as_ranks(void)
+{
+    for (int i = 0; i < CDR_COUNT(all); i++) {
+        const scenario *z = &all[i];
+        if (z->threads > 1 || z->T > 60) continue;
+        const int code = run_threads(z->ep * (z->flags & TWO_GROUPS ? 2 : 1), one, i, 60);
+        if (code != 0) fprintf(stderr, "  %s, threads as ranks: exit code %d\n", z->name, code);
+        T_CHECK(code == 0);
+    }
+}
+
 /* Every rank has its share, each row has one place, and who takes takes from one rank. */
 static void shares_are_even(void)
 {
@@ -531,5 +543,6 @@ int main(int argc, char **argv)
     T_RUN(wrong_operands_are_refused);
     T_RUN(shares_are_even);
     T_RUN(the_same_bits_as_one_rank);
+    T_RUN(threads_as_ranks);
     return t_end();
 }
