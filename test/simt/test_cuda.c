@@ -29,7 +29,7 @@ static cdr_status run(const cdr_check_target *t, const cdr_kernel *k, const cdr_
 /* Operators of sparse models, for which no kernel is written yet: a plan for a GPU refuses them by name. */
 static const char *const cpu_only[] = {
     "attn_res", "attn_res_bwd", "aux_loss", "aux_loss_bwd", "balance_hist", "balance_load", "balance_quantile", "balance_sign", "dispatch",
-    "experts", "experts_bwd", "fill", "gate", "gate_bwd", "indexer", "indexer_loss", "indexer_loss_bwd", "kda", "kda_bwd", "layernorm",
+    "experts", "experts_bwd", "experts_ep", "experts_ep_bwd", "fill", "gate", "gate_bwd", "indexer", "indexer_loss", "indexer_loss_bwd", "kda", "kda_bwd", "layernorm",
     "layernorm_bwd", "loss_frozen", "loss_frozen_pieces", "loss_pieces", "loss_pieces_bwd", "muon", "router", "router_bwd", "scale", "short_conv",
     "short_conv_bwd", "situ", "situ_bwd",
 };
