@@ -1,6 +1,6 @@
 #!/bin/sh
-# All tests under AddressSanitizer, LeakSanitizer and UBSan (shorter: CADRE_QUICK), then the shared-memory transport under
-# ThreadSanitizer, with threads as ranks among other things. Closes with `N passed, N failed`.
+# All tests under AddressSanitizer, LeakSanitizer and UBSan (shorter: CADRE_QUICK), then the shared-memory transport and
+# the exchange of experts under ThreadSanitizer, with threads as ranks among other things. Closes with `N passed, N failed`.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 CADRE_QUICK=1
@@ -9,8 +9,9 @@ UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 TSAN_OPTIONS=halt_on_error=1
 OMP_WAIT_POLICY=passive
 export CADRE_QUICK ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS OMP_WAIT_POLICY
-build() { # folder, sanitizers, target
-    { cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCADRE_SANITIZE="$2" && ninja -C "$1" "$3"; } >"$1.log" 2>&1 && { rm -f "$1.log"; return 0; }
+build() { # folder, sanitizers, targets
+    # shellcheck disable=SC2086
+    { cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCADRE_SANITIZE="$2" && ninja -C "$1" $3; } >"$1.log" 2>&1 && { rm -f "$1.log"; return 0; }
     tail -n 40 "$1.log"
     return 1
 }
@@ -21,13 +22,21 @@ if ! build build-asan address,undefined all; then
 elif ! tools/check.sh build-asan; then
     failed=1
 fi
-t0=$(date +%s)
-if build build-tsan thread test_comm && build-tsan/test_comm >build-tsan/test_comm.log 2>&1; then
-    echo "ok    test_comm with -fsanitize=thread, $(($(date +%s) - t0)) s with its build"
+if ! build build-tsan thread "test_comm test_ep"; then
+    echo "FAIL  the build with -fsanitize=thread"
+    failed=$((failed + 2))
 else
-    echo "FAIL  test_comm with -fsanitize=thread"
-    tail -n 60 build-tsan/test_comm.log 2>/dev/null
-    failed=$((failed + 1))
+    for t in test_comm "test_ep threads_as_ranks"; do
+        t0=$(date +%s)
+        # shellcheck disable=SC2086
+        if build-tsan/$t >build-tsan/log 2>&1; then
+            echo "ok    $t with -fsanitize=thread, $(($(date +%s) - t0)) s"
+        else
+            echo "FAIL  $t with -fsanitize=thread"
+            tail -n 60 build-tsan/log
+            failed=$((failed + 1))
+        fi
+    done
 fi
-echo "$((2 - failed)) passed, $failed failed"
+echo "$((3 - failed)) passed, $failed failed"
 [ "$failed" = 0 ]
