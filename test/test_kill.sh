@@ -48,7 +48,11 @@ i=0
 in_layer=0
 in_save=0
 slowest=0
-while [ $hit -lt "$kills" ] && [ $i -lt $((4 * kills)) ]; do
+wanted() { # chance decides where a kill hits: more of them where a kind has not been hit
+    [ $hit -ge "$kills" ] || return 0
+    [ -z "${CADRE_QUICK:-}" ] && { [ $in_layer = 0 ] || [ $in_save = 0 ]; }
+}
+while wanted && [ $i -lt $((4 * kills)) ]; do
     ranks=$(ranks_of $i)
     # shellcheck disable=SC2046
     "$cadre" launch -n "$ranks" train ./recipe.yaml --out killed -q $(mesh_of $i) >/dev/null 2>killed.err &

@@ -206,7 +206,7 @@ static cdr_status same_collectives(const cdr_program *p, const cdr_program *q, i
             CDR_FAIL_ID(err, CDR_EBUG, "verify.collectives", "program %s: rank 0 and rank %d differ at %s / %s: the collectives would not meet",
                         p->name, rank, c ? p->strings + c->origin : "the end", d ? q->strings + d->origin : "the end");
     }
-    bool turns = p->n_turns == q->n_turns && memcmp(p->turns, q->turns, sizeof *p->turns * (size_t)p->n_turns) == 0;
+    bool turns = p->n_turns == q->n_turns && (p->n_turns == 0 || memcmp(p->turns, q->turns, sizeof *p->turns * (size_t)p->n_turns) == 0);
     if (!turns) CDR_FAIL_ID(err, CDR_EBUG, "verify.collectives", "program %s: rank 0 and rank %d have different schedules", p->name, rank);
     return CDR_OK;
 }
