@@ -4,7 +4,8 @@
  * What a rank is, the passes read as its place in the mesh, and that reaches nothing but such attributes and views: every rank of an axis has
  * the same capacity, ceil(rows / n), whether its last row is data or not (comm.h), and select and place look at types alone. So the first
  * and the last rank of all axes at once are compiled and compared here, value by value and call by call; where they differ in anything, every
- * rank is compiled (plan_cmd.c). place reads what is compared and nothing else, so one of the two need not be placed. test_plan_scale compiles and compares all ranks of small meshes, with rows that do not divide. */
+ * rank is compiled (plan_cmd.c). place reads what is compared and nothing else, so one of the two need not be placed. test_plan_scale
+ * compiles and compares all ranks of small meshes, with rows that do not divide. */
 #include "plan/account.h"
 
 static const char *same_values(const cdr_value *a, const cdr_value *b, int32_t n, bool placed)
