@@ -43,7 +43,7 @@ static const char *const all_keys[] = {
     "schedule.decay_shape", "lora.rank", "lora.alpha", "lora.scaling", "lora.targets", "lora.exclude", "lora.layers", "lora.rank_pattern",
     "lora.alpha_pattern", "lora.experts", "lora.expert_rank", "lora.init", "lora.dropout", "lora.adapter", "lora.serve_with", "parallel.replicate",
     "parallel.shard", "parallel.context", "parallel.expert", "parallel.tensor", "parallel.pipeline", "parallel.transport", "parallel.reshard_after_forward",
-    "parallel.prefetch", "parallel.expert_placement", "parallel.dispatch_factor", "parallel.hash_every", "parallel.timeout", "memory.device_limit",
+    "parallel.prefetch", "parallel.expert_placement", "parallel.dispatch_factor", "parallel.head", "parallel.hash_every", "parallel.timeout", "memory.device_limit",
     "memory.host_limit", "memory.disk_limit", "memory.policy", "memory.rules", "memory.loss_chunk_tokens", "memory.loss_chunk_vocab",
     "memory.layer_chunk_tokens", "memory.swap_dir", "memory.swap_ring", "memory.weights", "precision.compute", "precision.params", "precision.experts",
     "precision.attention_output", "precision.gather", "precision.reduce", "precision.dispatch", "precision.saved", "precision.qat", "checkpoint.every",

@@ -119,7 +119,7 @@ typedef struct cdr_recipe {
     struct {
         int64_t replicate, shard, context, expert, tensor, pipeline;    /* shard: CDR_AUTO until derived */
         int transport, reshard_after_forward;   /* reshard: as cdr_reshard */
-        int64_t prefetch; int expert_placement; double dispatch_factor;
+        int64_t prefetch; int expert_placement; double dispatch_factor; int head;      /* head: as cdr_head */
         int64_t hash_every; double timeout;
     } parallel;
     struct {

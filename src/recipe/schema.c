@@ -224,6 +224,8 @@ static const cdr_key table[] = {
       .words = "home|balanced|auto", .help = "balanced: redundant experts, the same rows on every rank." },
     { .key = "parallel.dispatch_factor", .type = CDR_KEY_REAL, .resume = 'L', .at = AT(parallel.dispatch_factor), .def = "1.25",
       .min = 1, .max = ANY, .help = "Receive buffer over the mean; further rows go in extra rounds." },
+    { .key = "parallel.head", .type = CDR_KEY_ENUM, .resume = 'L', .at = AT(parallel.head), .def = "auto", .words = "auto|gather|pieces",
+      .help = "How the loss reads a head that is split over ranks: gathered whole, or piece by piece from its owners (auto: pieces where they save 256 MiB)." },
     { .key = "parallel.hash_every", .type = CDR_KEY_INT, .resume = 'C', .at = AT(parallel.hash_every), .def = "100", .min = 0, .max = ANY,
       .help = "Steps between hashes of replicated tensors; 0: step 0 only." },
     { .key = "parallel.timeout", .type = CDR_KEY_DURATION, .resume = 'C', .at = AT(parallel.timeout), .def = "10s", .min = 0, .max = ANY, .above = true,

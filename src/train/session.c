@@ -184,6 +184,7 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
     o.prefetch = (int)r->parallel.prefetch;
     o.order = r->train.reduce == CDR_REDUCE_TREE ? CDR_ORDER_TREE : CDR_ORDER_FREE;
     o.parallel.dispatch_factor = r->parallel.dispatch_factor;
+    o.parallel.head = r->parallel.head;
     o.parallel.balanced = r->parallel.expert_placement == CDR_EXPERTS_BALANCED;
     o.weight_decay = r->optimizer.weight_decay;
     o.beta1 = r->optimizer.beta1;
