@@ -4,7 +4,7 @@
  * value and one of them writes it, unless the order follows from waits that are there already (vector clocks), so no
  * wait can be left away. All streams join at the start of a turn.
  *
- * A gather reads parameters alone: nothing would keep it from starting at once, beside all other gathers, and every unit would need bytes of
+ * A gather of parameters reads nothing that a call makes: nothing would keep it from starting at once, beside all other gathers, and every unit would need bytes of
  * its own. So it also waits for the compute call that is listed before it: its place in the list (`shard`: prefetch) is how far it runs ahead. */
 #include "compile/pass.h"
 #include "ops/gather/gather.h"
