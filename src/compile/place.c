@@ -196,7 +196,7 @@ static void place_turn(cdr_pass *p, cdr_program *prog, int64_t base, int64_t *he
     for (int32_t i = 0; i < prog->n_vals; i++) a.at[i] = -1;
     collect(&a);
     int (*const order[])(const void *, const void *) = { by_lifetime, by_size, by_start };
-    int64_t near_enough = a.n > MANY ? 200 : 1000;                /* 0.1 % above the bound; 0.5 % where a pass takes long */
+    int64_t near_enough = a.n > MANY ? 100 : 1000;                /* 0.1 % above the bound; 1 % where a pass takes long */
     life **ptr = cdr_pool_alloc(p->pool, sizeof *ptr * (size_t)(a.n + 1));
     list_streams(&a);
     for (int i = 0; i < a.n; i++) widen(&a, &a.l[i]);
