@@ -183,6 +183,7 @@ void cdr__gemm(int path, const cdr__gemm_args *g, void *work, int n_threads)
     assert(path >= 0 && path < CDR__N_GEMM);
     assert(g->a.row == 1 || g->a.col == 1);
     assert(g->b.row == 1 || g->b.col == 1);
+    assert(g->b_layout == CDR_ROWS);
     assert(g->a.dtype <= CDR_BF16 && g->b.dtype <= CDR_BF16 && g->c_dtype <= CDR_BF16);
     if (g->m == 0 || g->n == 0) return;
     const cdr__gemm_isa *isa = isas[path];

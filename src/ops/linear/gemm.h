@@ -42,6 +42,9 @@ typedef struct {
     cdr__mat a, b;               /* A[m][k], B[k][n] */
     void *c; int c_dtype; int64_t c_pitch;       /* C[m][n] row-major, CDR_F32 or CDR_BF16; overlaps neither A nor B */
     bool add;                    /* C += product */
+    int b_layout;                /* CDR_ROWS: b as it says. A panel layout (tensor.h): b.p is the panels of a matrix W, b.row and b.col are not
+                                  * read; W is [n][k] and B = W^T. Every path reads every layout; the one made for it without packing */
+    bool b_across;               /* with panels: W is [k][n] and B = W (the product of the backward, dx = dy W) */
     bool upper;                  /* only C[m][n] with n >= m is wanted: tiles below the diagonal are left out (they keep what was there) */
 } cdr__gemm_args;
 
