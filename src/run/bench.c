@@ -171,7 +171,7 @@ static cdr_status bench_case(bench *b, const cdr_case *c, cdr_err *err)
         st = time_kernel(b, &s, k, &t);
         if (st != CDR_OK) cdr_fail(err, st, "bench.failed", "bench: %s, %s: kernel %s failed", c->op->name, c->name, k->name);
         else print_row(b, &s, k, &t);
-        if (b->quick) break;
+        if (b->quick || (st == CDR_OK && t.best > 1)) break;         /* a shape of seconds: its best kernel alone */
     }
     if (st == CDR_OK && b->n_rows == before && b->report)
         cdr_text_printf(b->report, "%-*s %-26s no kernel of this machine takes it\n", b->width, c->op->name, c->name);

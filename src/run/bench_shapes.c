@@ -5,11 +5,13 @@
 #include "ops/adamw/adamw.h"
 #include "ops/add/add.h"
 #include "ops/attention/attention.h"
+#include "ops/attn_res/attn_res.h"
 #include "ops/copy/copy.h"
 #include "ops/experts/experts.h"
 #include "ops/embedding/embedding.h"
 #include "ops/grad_norm/grad_norm.h"
 #include "ops/grad_push/grad_push.h"
+#include "ops/indexer/indexer.h"
 #include "ops/kda/kda.h"
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
@@ -24,6 +26,11 @@ static const cdr_rmsnorm_attr eps5 = { .eps = 1e-5f };
 static const cdr_rope_attr rope64 = { .heads = 16, .nope = 64, .ext = 64, .theta = 10000.0f };
 static const cdr_attention_attr heads4 = { .heads = 4, .nope = 64, .v = 64, .scale = 0.125f };
 static const cdr_attention_attr mla8 = { .heads = 8, .nope = 128, .ext = 64, .v = 128, .scale = 0.0721687836f };
+static const cdr_attention_attr demo_heads = { .heads = 4, .nope = 32, .ext = 16, .v = 32, .scale = 0.144337567f };
+static const cdr_indexer_attr index8 = { .heads = 8, .dim = 128, .top_k = 512 }, demo_index = { .heads = 2, .dim = 32, .top_k = 64 };
+static const cdr_indexer_loss_attr index8_loss = { .heads = 8, .dim = 128, .main_heads = 8, .nope = 128, .ext = 64, .v = 128, .scale = 0.0721687836f, .coef = 1 };
+static const cdr_indexer_loss_attr demo_index_loss = { .heads = 2, .dim = 32, .main_heads = 4, .nope = 32, .ext = 16, .v = 32, .scale = 0.144337567f, .coef = 1 };
+static const cdr_attn_res_attr mix5 = { .n = 5, .eps = 1e-5f };
 static const cdr_kda_attr kda64 = { .heads = 2, .dim = 64, .chunk = 64, .lower_bound = -5, .norm_eps = 1e-5f };
 static const cdr_kda_attr kda128 = { .heads = 4, .dim = 128, .chunk = 64, .lower_bound = -5, .norm_eps = 1e-5f };
 static const cdr_experts_attr top4 = { .top_k = 4, .situ = 1, .beta = 4, .linear_beta = 25 };
@@ -50,6 +57,61 @@ static void attention_bwd_rows(double *const *in, const cdr_type *t, cdr_rng_key
 {
     (void)key;
     one_document(in[4], in[5], t[4].n[0]);
+}
+/* Documents of 256 rows, as the demo packs them. */
+static void demo_rows(double *start_T, double *pos_T, int64_t T)
+{
+    for (int64_t t = 0; t < T; t++) {
+        start_T[t] = (double)(t / 256 * 256);
+        pos_T[t] = (double)t;
+    }
+}
+/* A mask: of the keys that a row sees about top_k, evenly drawn, and its own; all where there are no more. */
+static void draw_mask(double *sel_TB, const double *start_T, const double *pos_T, int64_t T, int64_t top_k)
+{
+    const cdr_rng_key own = { 1, 99, 0 };
+    for (int64_t t = 0; t < T; t++)
+        for (int64_t w = 0; w < cdr_ceil_div(T, 32); w++) {
+            uint32_t bits = 0;
+            const int64_t first = (int64_t)start_T[t], last = (int64_t)pos_T[t], n = last - first + 1;
+            for (int64_t s = CDR_MAX(first, 32 * w); s <= CDR_MIN(last, 32 * w + 31); s++)
+                if (s == last || (int64_t)(cdr_rng_u64(own, (uint64_t)(t * T + s)) % (uint64_t)n) < top_k) bits |= 1u << (s % 32);
+            sel_TB[t * cdr_ceil_div(T, 32) + w] = (double)(int32_t)bits;
+        }
+}
+static void demo_attention_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    demo_rows(in[3], in[4], t[3].n[0]);
+    draw_mask(in[5], in[3], in[4], t[3].n[0], demo_index.top_k);
+}
+static void demo_attention_bwd_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    demo_rows(in[4], in[5], t[4].n[0]);
+    draw_mask(in[8], in[4], in[5], t[4].n[0], demo_index.top_k);
+}
+static void indexer_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    one_document(in[3], in[4], t[3].n[0]);
+}
+static void demo_indexer_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    demo_rows(in[3], in[4], t[3].n[0]);
+}
+static void indexer_loss_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    one_document(in[8], in[9], t[8].n[0]);
+    draw_mask(in[7], in[8], in[9], t[8].n[0], index8.top_k);
+}
+static void demo_indexer_loss_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    demo_rows(in[8], in[9], t[8].n[0]);
+    draw_mask(in[7], in[8], in[9], t[8].n[0], demo_index.top_k);
 }
 static void rope_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
 {
@@ -132,6 +194,33 @@ enum { NO_ADAPTERS = 0x3f };           /* of the six operands, and gradients, of
     .absent = 1u << (CDR__EXB_X + CDR__EX_TABLE) | NO_ADAPTERS << (CDR__EXB_X + CDR__EX_A1) | 1u << CDR__EXB_GU, .fill = { NORMAL, EXPERTS_FILL }, \
     .make = experts_bwd_rows, .skip_out = NO_ADAPTERS << CDR__EXB_DA1 }
 
+/* MLA heads: H of N + E wide keys and V wide values */
+#define MLA_IN(dt, T, H, N, E, vd) M(dt, T, (H) * ((N) + (E))), M(dt, T, (H) * ((N) + (vd))), M(dt, T, E), V(CDR_I32, T), V(CDR_I32, T)
+#define MLA_FILL NORMAL, NORMAL, NORMAL, { 'f', 0, 0 }, { 'f', 0, 0 }
+#define INDEXER(nm, dt, at, T, H, D, mk) { .name = nm, .op = &cdr_op_indexer, .attr = &(at), .n_in = 6, .make = mk, \
+    .in = { M(dt, T, (H) * (D)), M(dt, T, D), M(CDR_F32, T, H), V(CDR_I32, T), V(CDR_I32, T), V(CDR_I32, 1) }, \
+    .fill = { NORMAL, NORMAL, NORMAL, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'c', 0, 0 } } }
+#define INDEXER_LOSS_IN(dt, T, HI, D, H, N, E, vd) M(dt, T, (HI) * (D)), M(dt, T, D), M(CDR_F32, T, HI), M(dt, T, (H) * ((N) + (E))), M(dt, T, (H) * ((N) + (vd))), \
+    M(dt, T, E), M(CDR_F32, T, H), M(CDR_I32, T, ((T) + 31) / 32), V(CDR_I32, T), V(CDR_I32, T)
+#define INDEXER_LOSS_FILL { 'n', 0.3, 0 }, { 'n', 0.3, 0 }, NORMAL, NORMAL, NORMAL, NORMAL, { 'c', 6, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }
+#define INDEXER_LOSS(nm, dt, at, T, HI, D, H, N, E, vd, mk) { .name = nm, .op = &cdr_op_indexer_loss, .attr = &(at), .n_in = 10, .make = mk, \
+    .in = { INDEXER_LOSS_IN(dt, T, HI, D, H, N, E, vd) }, .fill = { INDEXER_LOSS_FILL } }, \
+    { .name = nm, .op = &cdr_op_indexer_loss_bwd, .attr = &(at), .n_in = 11, .make = mk, \
+    .in = { INDEXER_LOSS_IN(dt, T, HI, D, H, N, E, vd), V(CDR_F32, 1) }, .fill = { INDEXER_LOSS_FILL, { 'c', 0.001, 0 } } }
+#define ATTN_RES5(nm, dt, T, D) { .name = nm, .op = &cdr_op_attn_res, .attr = &mix5, .n_in = 7, \
+    .in = { M(dt, T, D), M(dt, T, D), M(dt, T, D), M(dt, T, D), M(dt, T, D), V(dt, D), V(dt, D) }, \
+    .fill = { NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, { 'n', 0.05, 0 }, NORMAL } }, \
+    { .name = nm, .op = &cdr_op_attn_res_bwd, .attr = &mix5, .n_in = 8, \
+    .in = { M(dt, T, D), M(dt, T, D), M(dt, T, D), M(dt, T, D), M(dt, T, D), M(dt, T, D), V(dt, D), V(dt, D) }, \
+    .fill = { NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, { 'n', 0.05, 0 }, NORMAL } }
+#define LOSS_FROZEN(nm, dt, T, W, D) { .name = nm, .op = &cdr_op_loss_frozen, .attr = &chunks, .n_in = 4, \
+    .in = { M(dt, T, D), M(dt, W, D), V(CDR_I32, T), V(CDR_F32, 1) }, .fill = { NORMAL, { 'n', 0.03, 0 }, { 'i', 0, (W) - 1 }, { 'c', 0.001, 0 } } }
+#define LOSS(nm, dt, T, W, D) { .name = nm, .op = &cdr_op_loss, .attr = &chunks, .n_in = 3, \
+    .in = { M(dt, T, D), M(dt, W, D), V(CDR_I32, T) }, .fill = { NORMAL, { 'n', 0.05, 0 }, { 'i', 0, (W) - 1 } } }, \
+    { .name = nm, .op = &cdr_op_loss_bwd, .attr = &chunks, .n_in = 5, \
+    .in = { M(dt, T, D), M(dt, W, D), V(CDR_I32, T), V(CDR_F32, T), V(CDR_F32, 1) }, \
+    .fill = { NORMAL, { 'n', 0.05, 0 }, { 'i', 0, (W) - 1 }, { 'c', 7, 0 }, { 'c', 1, 0 } } }
+
 const cdr_case cdr__bench_shapes[] = {
     LINEAR("2048x2048x2048 bf16", CDR_BF16, 2048, 2048, 2048),         /* rows x columns x k */
     LINEAR("2048x2048x2048 f32", CDR_F32, 2048, 2048, 2048),
@@ -156,6 +245,21 @@ const cdr_case cdr__bench_shapes[] = {
       .in = { M(CDR_F32, 1024, 256), M(CDR_F32, 1024, 256), M(CDR_F32, 1024, 512), V(CDR_F32, 0), V(CDR_I32, 1024), V(CDR_I32, 1024),
               M(CDR_F32, 1024, 256), M(CDR_F32, 1024, 4) },
       .fill = { NORMAL, NORMAL, NORMAL, { 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, NORMAL, { 'c', 12, 0 } } },
+    { .name = "T2048 8 heads of 192 bf16", .op = &cdr_op_attention_bwd, .attr = &mla8, .n_in = 9, .absent = 256, .make = attention_bwd_rows,
+      .in = { M(CDR_BF16, 2048, 1024), MLA_IN(CDR_BF16, 2048, 8, 128, 64, 128), M(CDR_F32, 2048, 1024), M(CDR_F32, 2048, 8) },
+      .fill = { NORMAL, MLA_FILL, NORMAL, { 'c', 12, 0 } } },
+    { .name = "T512 of 256, 4 of 48, mask f32", .op = &cdr_op_attention, .attr = &demo_heads, .n_in = 6, .make = demo_attention_rows, .skip_out = 2,
+      .in = { MLA_IN(CDR_F32, 512, 4, 32, 16, 32), M(CDR_I32, 512, 16) }, .fill = { MLA_FILL, { 'f', 0, 0 } } },
+    { .name = "T512 of 256, 4 of 48, mask f32", .op = &cdr_op_attention_bwd, .attr = &demo_heads, .n_in = 9, .make = demo_attention_bwd_rows,
+      .in = { M(CDR_F32, 512, 128), MLA_IN(CDR_F32, 512, 4, 32, 16, 32), M(CDR_F32, 512, 128), M(CDR_F32, 512, 4), M(CDR_I32, 512, 16) },
+      .fill = { NORMAL, MLA_FILL, NORMAL, { 'c', 5, 0 }, { 'f', 0, 0 } } },
+    INDEXER("T2048 8 of 128, top 512 bf16", CDR_BF16, index8, 2048, 8, 128, indexer_rows),
+    INDEXER("T512 of 256, 2 of 32 f32", CDR_F32, demo_index, 512, 2, 32, demo_indexer_rows),
+    INDEXER_LOSS("T2048 8 of 128, 8 of 192 bf16", CDR_BF16, index8_loss, 2048, 8, 128, 8, 128, 64, 128, indexer_loss_rows),
+    INDEXER_LOSS("T512 of 256, 2 of 32 f32", CDR_F32, demo_index_loss, 512, 2, 32, 4, 32, 16, 32, demo_indexer_loss_rows),
+    ATTN_RES5("n5 T4096 D2048 bf16", CDR_BF16, 4096, 2048),
+    ATTN_RES5("n5 T4096 D2048 f32", CDR_F32, 4096, 2048),
+    ATTN_RES5("n5 T512 D128 f32", CDR_F32, 512, 128),
     KDA("T4096 2 heads of 64 f32", kda64, CDR_F32, 4096, 2, 64),
     KDA("T1024 4 heads of 128 f32", kda128, CDR_F32, 1024, 4, 128),
     KDA("T1024 4 heads of 128 bf16", kda128, CDR_BF16, 1024, 4, 128),
@@ -189,6 +293,9 @@ const cdr_case cdr__bench_shapes[] = {
     { .name = "T2048 W8192 D512 bf16", .op = &cdr_op_loss_bwd, .attr = &chunks, .n_in = 5,
       .in = { M(CDR_BF16, 2048, 512), M(CDR_BF16, 8192, 512), V(CDR_I32, 2048), V(CDR_F32, 2048), V(CDR_F32, 1) },
       .fill = { NORMAL, { 'n', 0.05, 0 }, { 'i', 0, 8191 }, { 'c', 9.5, 0 }, { 'c', 1, 0 } } },
+    LOSS("T512 W512 D128 f32", CDR_F32, 512, 512, 128),
+    LOSS_FROZEN("T1024 W8192 D512 bf16", CDR_BF16, 1024, 8192, 512),
+    LOSS_FROZEN("T256 W163840 D2304 bf16", CDR_BF16, 256, 163840, 2304),
     { .name = "8192x2048 f32, bf16 weight", .op = &cdr_op_adamw, .attr = &adam, .n_in = 7,
       .in = { M(CDR_F32, 8192, 2048), V(CDR_F32, 1), V(CDR_F32, 8), M(CDR_F32, 8192, 2048), M(CDR_F32, 8192, 2048), M(CDR_F32, 8192, 2048),
               M(CDR_BF16, 8192, 2048) },
