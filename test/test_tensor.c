@@ -522,6 +522,11 @@ static void shapes(void)
     T_CHECK(cdr_type_bytes(&panels) == 128 * 8 * 2 && !cdr_type_same(&panels, &(cdr_type){ .dtype = CDR_BF16, .n_dim = 2, .n = { 65, 7 } }));
     cdr_type_print(out, &panels);
     T_STR(out, "bf16[65,7] vnni64");
+    cdr_type stack = cdr_type_3d(CDR_F32, 3, 17, 5);                /* each matrix of a stack is padded by itself */
+    stack.layout = CDR_PANEL16;
+    T_CHECK(cdr_matrix_bytes(&stack) == 32 * 5 * 4 && cdr_type_bytes(&stack) == 3 * 32 * 5 * 4);
+    stack.layout = CDR_PANEL64;
+    T_CHECK(cdr_type_bytes(&stack) == 3 * 64 * 5 * 4 && !cdr_layout_takes(CDR_VNNI64, &stack) && cdr_layout_takes(CDR_ROWS, &stack));
     cdr_type packed = cdr_type_2d(CDR_MXFP4, 3, 64);
     T_CHECK(packed.layout == CDR_ROWS && cdr_type_bytes(&packed) == 102);
     cdr_type large = cdr_type_3d(CDR_BF16, 896, 7168, 7168);       /* beyond 2^31 elements */
@@ -531,6 +536,46 @@ static void shapes(void)
     longest.pitch = INT64_MAX - 1;
     cdr_type_print(out, &longest);                                  /* cut, not overrun */
     T_CHECK(strlen(out) == 63);
+}
+
+/* Element (e, i, p) where the layout's definition puts it; padding zero; every split of the rows into blocks gives the same bytes. */
+static void panels(void)
+{
+    static const struct { int layout, dtype; int64_t e, n, k; } cases[] = {
+        { CDR_VNNI64, CDR_BF16, 1, 65, 7 }, { CDR_VNNI64, CDR_BF16, 3, 70, 130 }, { CDR_VNNI64, CDR_BF16, 2, 64, 64 }, { CDR_VNNI64, CDR_BF16, 1, 1, 1 },
+        { CDR_PANEL16, CDR_BF16, 2, 17, 131 }, { CDR_PANEL16, CDR_F32, 3, 16, 5 }, { CDR_PANEL64, CDR_F32, 2, 100, 66 }, { CDR_PANEL64, CDR_BF16, 1, 63, 3 },
+    };
+    for (int c = 0; c < CDR_COUNT(cases); c++) {
+        cdr_type t = cdr_type_3d(cases[c].dtype, cases[c].e, cases[c].n, cases[c].k);
+        const size_t elem = cases[c].dtype == CDR_F32 ? 4 : 2, row = elem * (size_t)cases[c].k, dense = cdr_type_bytes(&t);
+        const int64_t n_rows = cdr_type_rows(&t), R = cases[c].layout == CDR_PANEL16 ? 16 : 64, P = cases[c].layout == CDR_VNNI64 ? 2 : 1;
+        t.layout = (uint8_t)cases[c].layout;
+        const size_t bytes = cdr_type_bytes(&t), matrix = bytes / (size_t)cases[c].e;
+        T_CHECK(bytes == (size_t)cases[c].e * (size_t)(cdr_ceil_div(cases[c].n, R) * R * cdr_ceil_div(cases[c].k, P) * P) * elem);
+        unsigned char *rows = malloc(dense), *got = malloc(bytes + 64), *want = calloc(1, bytes), *back = malloc(dense + 64);
+        T_CHECK(rows && got && want && back);
+        for (size_t b = 0; b < dense; b++) rows[b] = (unsigned char)(1 + b * 2654435761u % 255);       /* no zero: padding is told from data */
+        for (int64_t e = 0; e < cases[c].e; e++)
+            for (int64_t i = 0; i < cases[c].n; i++)
+                for (int64_t p = 0; p < cases[c].k; p++) {
+                    const int64_t at = ((i / R * cdr_ceil_div(cases[c].k, P) + p / P) * R + i % R) * P + p % P;
+                    memcpy(want + (size_t)e * matrix + (size_t)at * elem, rows + (size_t)(e * cases[c].n + i) * row + (size_t)p * elem, elem);
+                }
+        static const int64_t steps[] = { 1, 5, 16, 64, 1 << 20 };
+        for (int s = 0; s < CDR_COUNT(steps); s++) {
+            memset(got, 0xa5, bytes + 64);
+            memset(back, 0xa5, dense + 64);
+            for (int64_t i = 0; i < n_rows; i += steps[s]) cdr_panels_put(&t, i, CDR_MIN(steps[s], n_rows - i), rows + (size_t)i * row, got);
+            for (int64_t i = 0; i < n_rows; i += steps[s]) cdr_panels_get(&t, i, CDR_MIN(steps[s], n_rows - i), got, back + (size_t)i * row);
+            T_CHECK(memcmp(got, want, bytes) == 0 && memcmp(back, rows, dense) == 0);
+            for (int b = 0; b < 64; b++) T_CHECK(got[bytes + (size_t)b] == 0xa5 && back[dense + (size_t)b] == 0xa5);
+        }
+        free(rows), free(got), free(want), free(back);
+    }
+    cdr_type packed = cdr_type_2d(CDR_MXFP4, 64, 64), line = cdr_type_1d(CDR_BF16, 64), pitched = cdr_type_2d(CDR_BF16, 64, 64);
+    pitched.pitch = 65;
+    for (int l = CDR_VNNI64; l < CDR_N_LAYOUTS; l++)
+        T_CHECK(!cdr_layout_takes(l, &packed) && !cdr_layout_takes(l, &line) && !cdr_layout_takes(l, &pitched));
 }
 
 int main(int argc, char **argv)
@@ -551,5 +596,6 @@ int main(int argc, char **argv)
     T_RUN(mxfp4_error_on_gaussian);
     T_RUN(table);
     T_RUN(shapes);
+    T_RUN(panels);
     return t_end();
 }

@@ -44,9 +44,13 @@ void cdr_from_f64(int dtype, const double *src, void *dst, int64_t n);
 void cdr_mxfp4_decode(const uint8_t *codes, const uint8_t *scales, float *dst, int64_t n);
 void cdr_mxfp4_encode(const float *src, uint8_t *codes, uint8_t *scales, int64_t n);
 
-/* How elements lie in memory. ROWS: row-major with a pitch. VNNI64: [n/64][k/2][64][2] panels of a [n][k] matrix. */
-typedef enum { CDR_ROWS, CDR_VNNI64, CDR_N_LAYOUTS } cdr_layout;
-typedef struct { const char *name; const char *what; } cdr_layout_info;
+/* How elements lie in memory. ROWS: row-major with a pitch. The others are panels of `rows` rows of a matrix [n][k], which a product
+ * reads without packing: element (i, p) at [i / rows][p / pair][i % rows][p % pair]. What pads the last panel, and the last pair of an odd
+ * k, is zero. A stack [e][n][k] is one such matrix after the other, each padded by itself.
+ *   VNNI64   [n/64][k/2][64][2]   BF16, for products of BF16 pairs       PANEL16  [n/16][k][16]   BF16 or F32, for AVX2
+ *                                                                        PANEL64  [n/64][k][64]   BF16 or F32, for AVX-512 in F32 */
+typedef enum { CDR_ROWS, CDR_VNNI64, CDR_PANEL16, CDR_PANEL64, CDR_N_LAYOUTS } cdr_layout;
+typedef struct { const char *name; const char *what; int rows, pair; } cdr_layout_info;      /* rows 0: no panels */
 const cdr_layout_info *cdr_layout_row(int layout);
 
 typedef struct {
@@ -62,7 +66,14 @@ int64_t cdr_type_elems(const cdr_type *t);
 int64_t cdr_type_cols(const cdr_type *t);          /* last axis; 1 for n_dim = 0 */
 int64_t cdr_type_rows(const cdr_type *t);          /* product of the others */
 int64_t cdr_type_pitch(const cdr_type *t);         /* elements between rows, never 0 */
-size_t cdr_type_bytes(const cdr_type *t);          /* extent in memory, pitch included, last row without its tail */
+size_t cdr_type_bytes(const cdr_type *t);          /* extent in memory, pitch included, last row without its tail; panels with their padding */
+/* Panels. takes: can a type (its dtype, axes and pitch; not its layout) lie so? Rows: always. */
+bool cdr_layout_takes(int layout, const cdr_type *t);
+size_t cdr_matrix_bytes(const cdr_type *t);        /* of one matrix of a stack in t's layout, padding included; dense where it is rows */
+/* t lies in panels: its rows first .. first + n - 1 (all but the last axis, flattened), from or to dense rows. put fills in what pads a
+ * matrix with the matrix's last row, so that all bytes are written once all rows are. Byte copies: a round trip is exact. */
+void cdr_panels_put(const cdr_type *t, int64_t first, int64_t n, const void *rows, void *panels);
+void cdr_panels_get(const cdr_type *t, int64_t first, int64_t n, const void *panels, void *rows);
 bool cdr_type_same(const cdr_type *a, const cdr_type *b);     /* dtype, layout and shape; not pitch */
 void cdr_type_print(char out[64], const cdr_type *t);         /* "bf16[4096,256]" */
 int64_t cdr_dtype_bytes(int dtype, int64_t n);                /* bytes of n elements, n a multiple of the block */

@@ -4,8 +4,10 @@
 #include "tensor/tensor.h"
 
 static const cdr_layout_info layout_rows[CDR_N_LAYOUTS] = {
-    [CDR_ROWS]    = { "rows", "row-major, with a pitch between rows" },
-    [CDR_VNNI64]  = { "vnni64", "[n/64][k/2][64][2] panels of a [n][k] matrix, for BF16 dot-product instructions" },
+    [CDR_ROWS]    = { "rows", "row-major, with a pitch between rows", 0, 1 },
+    [CDR_VNNI64]  = { "vnni64", "[n/64][k/2][64][2] panels of a [n][k] matrix, for products of BF16 pairs", 64, 2 },
+    [CDR_PANEL16] = { "panel16", "[n/16][k][16] panels of a [n][k] matrix, for AVX2", 16, 1 },
+    [CDR_PANEL64] = { "panel64", "[n/64][k][64] panels of a [n][k] matrix, for AVX-512 in F32", 64, 1 },
 };
 
 const cdr_layout_info *cdr_layout_row(int layout)
@@ -51,13 +53,21 @@ size_t cdr_type_bytes(const cdr_type *t)
 {
     int64_t rows = cdr_type_rows(t), cols = cdr_type_cols(t);
     if (rows == 0 || cols == 0) return 0;
-    if (t->layout == CDR_VNNI64)                /* panels are whole: rows up to 64, columns up to 2 */
-        return (size_t)cdr_dtype_bytes(t->dtype, mul(mul(cdr_ceil_div(rows, 64), 64), mul(cdr_ceil_div(cols, 2), 2)));
+    if (t->layout != CDR_ROWS) return (size_t)mul(rows / t->n[t->n_dim - 2], (int64_t)cdr_matrix_bytes(t));
     int64_t pitch = cdr_type_pitch(t);
     CDR_CHECK(pitch >= cols);
     int64_t before;                             /* elements before the last row's end */
     CDR_CHECK(!__builtin_add_overflow(mul(rows - 1, pitch), cols, &before));
     return (size_t)cdr_dtype_bytes(t->dtype, before);
+}
+
+size_t cdr_matrix_bytes(const cdr_type *t)
+{
+    const cdr_layout_info *l = cdr_layout_row(t->layout);
+    CDR_CHECK(t->n_dim >= 2);
+    int64_t n = t->n[t->n_dim - 2], k = t->n[t->n_dim - 1];
+    if (l->rows > 0) n = mul(cdr_ceil_div(n, l->rows), l->rows), k = mul(cdr_ceil_div(k, l->pair), l->pair);
+    return (size_t)cdr_dtype_bytes(t->dtype, mul(n, k));
 }
 
 bool cdr_type_same(const cdr_type *a, const cdr_type *b)
