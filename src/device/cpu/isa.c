@@ -3,6 +3,7 @@
  *   avx512       x86-64-v4: also AVX-512 F, CD, BW, DQ, VL
  *   avx512_bf16  also AVX-512 BF16 and VNNI
  * A level is what the files of that name are compiled for (CMakeLists.txt), so it must not miss one of its flags.
+ * In a build with CADRE_EMULATE those files are compiled for AVX2: a processor with AVX2 has all levels then.
  * Source: Intel SDM volume 2 (CPUID), volume 1 chapter 13 (XCR0); the levels: System V x86-64 ABI.
  */
 #include "device/cpu/cpu.h"
@@ -30,6 +31,9 @@ uint32_t cdr__cpu_has(void)
     uint32_t sub_leaves = a;
     if (!all_of(b, 1u << 3 | 1u << 5 | 1u << 8)) return 0;                      /* BMI1 AVX2 BMI2 */
     uint32_t isa = CDR_ISA_AVX2;
+#ifdef CADRE_EMULATE
+    return isa | CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16;
+#endif
     uint32_t v4_b = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;       /* F DQ CD BW VL */
     if (!all_of(b, v4_b) || (xcr0() & 0xe6) != 0xe6) return isa;                /* opmask and ZMM are saved */
     isa |= CDR_ISA_AVX512;
@@ -47,6 +51,9 @@ void cdr__cpu_name(char *out, size_t n)
     const char *name = (const char *)w;
     while (*name == ' ') name++;
     snprintf(out, n, "%s", known && *name ? name : "x86-64 processor");
+#ifdef CADRE_EMULATE
+    snprintf(out, n, "emulated AVX-512");
+#endif
     for (size_t len = strlen(out); len > 0 && out[len - 1] == ' ';) out[--len] = 0;
 }
 
