@@ -36,8 +36,20 @@ enum { MR = 6, NR = 16 };
         _mm256_storeu_ps(t->c + (r) * t->ldc + 8, hi); \
     }
 
-CDR__INLINE void tile_avx2(const cdr__tile *t, const int rows)
+/* 8 BF16 as F32: each goes to the upper half of its lane. */
+CDR__INLINE __m256 widen8(const uint16_t *p)
 {
+    const __m256i spread = _mm256_setr_epi8(-1, -1, 0, 1, -1, -1, 2, 3, -1, -1, 4, 5, -1, -1, 6, 7,
+                                            -1, -1, 8, 9, -1, -1, 10, 11, -1, -1, 12, 13, -1, -1, 14, 15);
+    const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_castsi256_ps(_mm256_shuffle_epi8(twice, spread));
+}
+
+/* narrow: B comes as BF16 and is left as F32 for the tiles that follow; two shuffles and two stores a step, which FMAs hide. */
+CDR__INLINE void tile_avx2(const cdr__tile *t, const int rows, const bool narrow)
+{
+    const uint16_t *src = t->narrow;
+    float *wide = (float *)(void *)t->wide;
     const float *b = (const float *)(const void *)t->b, *a = (const float *)(const void *)t->a;
     const int64_t row = t->a_row, row3 = 3 * row, col = t->a_col;
     const char *ahead = t->ahead;
@@ -48,7 +60,13 @@ CDR__INLINE void tile_avx2(const cdr__tile *t, const int rows)
         LOAD(0, c00, c01) LOAD(1, c10, c11) LOAD(2, c20, c21) LOAD(3, c30, c31) LOAD(4, c40, c41) LOAD(5, c50, c51)
     }
     for (int64_t u = t->k; u > 0; u--) {
-        const __m256 b0 = _mm256_load_ps(b), b1 = _mm256_load_ps(b + 8);
+        const __m256 b0 = narrow ? widen8(src) : _mm256_load_ps(b), b1 = narrow ? widen8(src + 8) : _mm256_load_ps(b + 8);
+        if (narrow) {
+            _mm256_store_ps(wide, b0);
+            _mm256_store_ps(wide + 8, b1);
+            src += NR;
+            wide += NR;
+        }
         const float *a3 = a + row3;
         ROW(0, a, c00, c01) ROW(1, a + row, c10, c11) ROW(2, a + 2 * row, c20, c21)
         ROW(3, a3, c30, c31) ROW(4, a3 + row, c40, c41) ROW(5, a3 + 2 * row, c50, c51)
@@ -60,17 +78,20 @@ CDR__INLINE void tile_avx2(const cdr__tile *t, const int rows)
     STORE(0, c00, c01) STORE(1, c10, c11) STORE(2, c20, c21) STORE(3, c30, c31) STORE(4, c40, c41) STORE(5, c50, c51)
 }
 
-static void gemm_f32_avx2(const cdr__tile *t)
+CDR__INLINE void tiles_avx2(const cdr__tile *t, const bool narrow)
 {
     switch (t->rows) {
-    case 6: tile_avx2(t, 6); break;
-    case 5: tile_avx2(t, 5); break;
-    case 4: tile_avx2(t, 4); break;
-    case 3: tile_avx2(t, 3); break;
-    case 2: tile_avx2(t, 2); break;
-    default: tile_avx2(t, 1); break;
+    case 6: tile_avx2(t, 6, narrow); break;
+    case 5: tile_avx2(t, 5, narrow); break;
+    case 4: tile_avx2(t, 4, narrow); break;
+    case 3: tile_avx2(t, 3, narrow); break;
+    case 2: tile_avx2(t, 2, narrow); break;
+    default: tile_avx2(t, 1, narrow); break;
     }
 }
+
+static void gemm_f32_avx2(const cdr__tile *t) { tiles_avx2(t, false); }
+static void gemm_f32_bf16_avx2(const cdr__tile *t) { tiles_avx2(t, true); }
 
 CDR__INLINE __m256 load8(int dtype, const void *p, int64_t i)
 {
@@ -130,8 +151,9 @@ static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f);
 static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
 
 const cdr__gemm_isa cdr__gemm_avx2 = {
-    .name = "avx2", .mr = MR, .nr = NR, .mc = 144, .kc = 2048, .a_units = 96 * 1024, .pair = 1,
+    .name = "avx2", .mr = MR, .nr = NR, .mc = 144, .kc = 2048, .kc_min = 512, .kb = 256, .few = 144, .a_units = 96 * 1024,
+    .pair = 1, .step = 1, .layout = CDR_PANEL16,
     .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },
-    .kernel = gemm_f32_avx2, .finish = { finish_f32, finish_bf16 },
+    .kernel = gemm_f32_avx2, .kernel_widen = gemm_f32_bf16_avx2, .finish = { finish_f32, finish_bf16 },
 };

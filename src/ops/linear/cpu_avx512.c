@@ -30,8 +30,16 @@ enum { MR = 6, NR = 64, PAIR = 1 };
         _mm512_storeu_ps(t->c + (r) * t->ldc + 48, c3); \
     }
 
-CDR__INLINE void tile_avx512(const cdr__tile *t, const int rows)
+CDR__INLINE __m512 widen16(const uint16_t *p)
 {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)), 16));
+}
+
+/* narrow: B comes as BF16 and is left as F32 for the tiles that follow. */
+CDR__INLINE void tile_avx512(const cdr__tile *t, const int rows, const bool narrow)
+{
+    const uint16_t *src = t->narrow;
+    float *wide = (float *)(void *)t->wide;
     const float *b = (const float *)(const void *)t->b, *a = (const float *)(const void *)t->a;
     const int64_t row = t->a_row, row3 = 3 * row, col = t->a_col;
     const char *ahead = t->ahead;
@@ -43,7 +51,16 @@ CDR__INLINE void tile_avx512(const cdr__tile *t, const int rows)
         LOAD(3, c30, c31, c32, c33) LOAD(4, c40, c41, c42, c43) LOAD(5, c50, c51, c52, c53)
     }
     for (int64_t u = t->k; u > 0; u--) {
-        const __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + 16), b2 = _mm512_load_ps(b + 32), b3 = _mm512_load_ps(b + 48);
+        const __m512 b0 = narrow ? widen16(src) : _mm512_load_ps(b), b1 = narrow ? widen16(src + 16) : _mm512_load_ps(b + 16);
+        const __m512 b2 = narrow ? widen16(src + 32) : _mm512_load_ps(b + 32), b3 = narrow ? widen16(src + 48) : _mm512_load_ps(b + 48);
+        if (narrow) {
+            _mm512_store_ps(wide, b0);
+            _mm512_store_ps(wide + 16, b1);
+            _mm512_store_ps(wide + 32, b2);
+            _mm512_store_ps(wide + 48, b3);
+            src += NR;
+            wide += NR;
+        }
         const float *a3 = a + row3;
         ROW(0, a, c00, c01, c02, c03) ROW(1, a + row, c10, c11, c12, c13) ROW(2, a + 2 * row, c20, c21, c22, c23)
         ROW(3, a3, c30, c31, c32, c33) ROW(4, a3 + row, c40, c41, c42, c43) ROW(5, a3 + 2 * row, c50, c51, c52, c53)
@@ -56,17 +73,20 @@ CDR__INLINE void tile_avx512(const cdr__tile *t, const int rows)
     STORE(3, c30, c31, c32, c33) STORE(4, c40, c41, c42, c43) STORE(5, c50, c51, c52, c53)
 }
 
-static void gemm_f32_avx512(const cdr__tile *t)
+CDR__INLINE void tiles_avx512(const cdr__tile *t, const bool narrow)
 {
     switch (t->rows) {
-    case 6: tile_avx512(t, 6); break;
-    case 5: tile_avx512(t, 5); break;
-    case 4: tile_avx512(t, 4); break;
-    case 3: tile_avx512(t, 3); break;
-    case 2: tile_avx512(t, 2); break;
-    default: tile_avx512(t, 1); break;
+    case 6: tile_avx512(t, 6, narrow); break;
+    case 5: tile_avx512(t, 5, narrow); break;
+    case 4: tile_avx512(t, 4, narrow); break;
+    case 3: tile_avx512(t, 3, narrow); break;
+    case 2: tile_avx512(t, 2, narrow); break;
+    default: tile_avx512(t, 1, narrow); break;
     }
 }
+
+static void gemm_f32_avx512(const cdr__tile *t) { tiles_avx512(t, false); }
+static void gemm_f32_bf16_avx512(const cdr__tile *t) { tiles_avx512(t, true); }
 
 static void a_f32_panels(const cdr__pack *s) { cdr__pack_a_panels_avx512(CDR_F32, PAIR, MR, s); }
 static void a_f32_rows(const cdr__pack *s) { cdr__pack_a_rows_avx512(CDR_F32, PAIR, s); }
@@ -80,8 +100,9 @@ static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f);
 static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
 
 const cdr__gemm_isa cdr__gemm_avx512 = {
-    .name = "avx512", .mr = MR, .nr = NR, .mc = 240, .kc = 1024, .a_units = 128 * 1024, .pair = PAIR,
+    .name = "avx512", .mr = MR, .nr = NR, .mc = 240, .kc = 1024, .kc_min = 512, .kb = 128, .few = 240, .a_units = 128 * 1024,
+    .pair = PAIR, .step = 1, .layout = CDR_PANEL64,
     .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },
-    .kernel = gemm_f32_avx512, .finish = { finish_f32, finish_bf16 },
+    .kernel = gemm_f32_avx512, .kernel_widen = gemm_f32_bf16_avx512, .finish = { finish_f32, finish_bf16 },
 };

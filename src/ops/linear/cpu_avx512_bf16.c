@@ -81,11 +81,13 @@ static void b_f32_cols(const cdr__pack *s) { cdr__pack_b_avx512(CDR_F32, PAIR, N
 static void b_f32_k(const cdr__pack *s) { cdr__pack_b_avx512(CDR_F32, PAIR, NR, true, s); }
 static void b_bf16_cols(const cdr__pack *s) { cdr__pack_b_avx512(CDR_BF16, PAIR, NR, false, s); }
 static void b_bf16_k(const cdr__pack *s) { cdr__pack_b_avx512(CDR_BF16, PAIR, NR, true, s); }
+static void across(const cdr__pack *s) { cdr__pack_across_avx512(s); }
 static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f); }
 static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
 
 const cdr__gemm_isa cdr__gemm_avx512_bf16 = {
-    .name = "avx512_bf16", .mr = MR, .nr = NR, .mc = 240, .kc = 2048, .a_units = 128 * 1024, .pair = PAIR,
+    .name = "avx512_bf16", .mr = MR, .nr = NR, .mc = 240, .kc = 2048, .kc_min = 512, .kb = 128, .few = 240, .a_units = 128 * 1024,
+    .pair = PAIR, .step = 1, .layout = CDR_VNNI64, .pack_across = across,
     .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },
     .kernel = gemm_bf16_avx512, .finish = { finish_f32, finish_bf16 },

@@ -22,20 +22,30 @@ static const cdr__gemm_isa *const isas[CDR__N_GEMM] = { &cdr__gemm_base, &cdr__g
 
 enum { A_PAD = 16 };                                             /* units: one line of cache */
 enum { NC_MAX = 1024, NC_MIN = 64 };                             /* columns of a shared packed B; multiples of every nr */
+enum { GROUP = 8 };                                              /* most panels of a piece */
+enum { KC_ALIGN = 64 };                                          /* blocks of k begin at whole panels of W (b_across) */
 static const int64_t b_shared_bytes = 4 << 20;                   /* of it, unless NC_MIN columns take more: a part of L3 */
 static const int64_t b_own_bytes = 256 << 10;                    /* of one thread's own B: half of L2 */
 static const int64_t one_thread_mac = 1 << 18;
 
+typedef enum { PACKED, PANELS, WIDEN, PIECES } source;
+
 /* Sizes in 32-bit units. rows, cols: what one thread's block may hold. */
 typedef struct {
     const cdr__gemm_isa *isa; const cdr__gemm_args *g;
-    int64_t units;                       /* of all of k */
-    int64_t mc, kc, nc, a_ld, acc_at;    /* acc_at: accumulators in a thread's own scratch, behind its block of A */
+    source from;
+    int64_t units;                       /* of all of k, in whole steps */
+    int64_t mc, kc, nc, a_ld;
+    int64_t kb, group;                   /* units and columns of a piece of B */
+    int64_t acc_at, piece_at;            /* in a thread's own scratch, behind its block of A */
     bool wait;                           /* accumulators wait between blocks of k */
     bool a_direct;                       /* A lies as its packed form would, F32 rows along k: it is read where it is */
+    bool a_rows;                         /* the block of A is rows, else panels */
 } plan;
 
 static int64_t round_up(int64_t x, int64_t to) { return cdr_ceil_div(x, to) * to; }
+
+static int64_t units_of(const cdr__gemm_isa *isa, int64_t k) { return round_up(cdr_ceil_div(k, isa->pair), isa->step); }
 
 static int64_t shared_cols(const cdr__gemm_isa *isa, int64_t n, int64_t units)
 {
@@ -49,11 +59,12 @@ static int64_t own_cols(const cdr__gemm_isa *isa, int64_t n, int64_t units)
     return CDR_MIN(CDR_MIN(CDR_MAX(fit, isa->nr), NC_MAX), round_up(n, isa->nr));
 }
 
+/* ---- scratch: bounds that hold for every smaller product ------------------------------------------------------------ */
 /* Rows of packed A are A_PAD units further apart than they are long, so that mr of them do not fall into one set of L1. */
-static int64_t block_rows(const cdr__gemm_isa *isa, int64_t m, int64_t units)
+static int64_t block_rows(const cdr__gemm_isa *isa, int64_t m, int64_t kc)
 {
-    const int64_t fit = isa->a_units / (CDR_MIN(units, isa->kc) + A_PAD) / isa->mr * isa->mr;
-    return CDR_MIN(CDR_MIN(CDR_MAX(fit, isa->mr), isa->mc), round_up(m, isa->mr));
+    const int64_t fit = CDR_MIN(CDR_MAX(isa->a_units / (kc + A_PAD) / isa->mr * isa->mr, isa->mr), isa->mc);
+    return CDR_MIN(fit, round_up(m, isa->mr));
 }
 
 static int64_t a_block_units(const cdr__gemm_isa *isa, int64_t m, int64_t units)
@@ -64,89 +75,179 @@ static int64_t a_block_units(const cdr__gemm_isa *isa, int64_t m, int64_t units)
 
 static int64_t acc_units(const cdr__gemm_isa *isa, int64_t m, int64_t n, int64_t units)
 {
-    if (units <= isa->kc) return 0;
-    return round_up(block_rows(isa, m, units) * CDR_MIN(round_up(n, isa->nr), NC_MAX), 16);
+    const int64_t cols = units > isa->kc_min ? NC_MAX : GROUP * isa->nr;
+    return round_up(CDR_MIN(round_up(m, isa->mr), isa->mc) * CDR_MIN(round_up(n, isa->nr), cols), 16);
 }
 
 size_t cdr__gemm_work_bytes(int path, int64_t m, int64_t n, int64_t k, int n_threads)
 {
     const cdr__gemm_isa *isa = isas[path];
-    const int64_t units = cdr_ceil_div(k, isa->pair), all = round_up(n, isa->nr) * units;
+    const int64_t units = units_of(isa, k), all = round_up(n, isa->nr) * units;
     const int64_t shared = CDR_MIN(all, CDR_MAX(b_shared_bytes / 4, NC_MIN * units));
     const int64_t panels = cdr_ceil_div(n, isa->nr), n_team = CDR_MIN(panels, n_threads);
     const int64_t own = CDR_MIN((panels + n_team) * isa->nr * units, n_team * CDR_MAX(b_own_bytes / 4, isa->nr * units));
-    const int64_t thread = a_block_units(isa, m, units) + acc_units(isa, m, n, units);
+    const int64_t thread = a_block_units(isa, m, units) + acc_units(isa, m, n, units) + isa->kb * isa->nr;
     return 4 * (size_t)(round_up(CDR_MAX(shared, own), 16) + n_threads * thread);
 }
 
+/* ---- B ------------------------------------------------------------------------------------------------------------- */
 static const void *at(const cdr__mat *x, int64_t i, int64_t j)
 {
     return (const char *)x->p + cdr_dtype_bytes(x->dtype, i * x->row + j * x->col);
 }
 
-/* Panels first .. last - 1 of the columns from j0 on. */
-static void pack_b(const plan *p, int64_t j0, int64_t n_cols, int64_t first, int64_t last, uint32_t *b)
+/* Element B[kk][j] of panels, wherever it lies. */
+static int64_t panel_at(const cdr__gemm_args *g, int64_t kk, int64_t j)
 {
-    const cdr__mat *x = &p->g->b;
-    const bool k_contig = x->row == 1 && x->col != 1;
-    const int64_t j = first * p->isa->nr;
-    if (first == last) return;
-    p->isa->pack_b[x->dtype][k_contig](&(cdr__pack){ .src = at(x, 0, j0 + j), .pitch = k_contig ? x->col : x->row,
-        .n_i = CDR_MIN(n_cols, last * p->isa->nr) - j, .n_p = p->g->k, .dst = b + j * p->units, .ld = p->isa->nr * p->units });
+    const cdr_layout_info *l = cdr_layout_row(g->b_layout);
+    const int64_t r = g->b_across ? kk : j, c = g->b_across ? j : kk, cols = round_up(g->b_across ? g->n : g->k, l->pair);
+    return r / l->rows * l->rows * cols + c / l->pair * l->rows * l->pair + r % l->rows * l->pair + c % l->pair;
 }
 
-/* One block of A against all columns of a packed B: rows i0 .. i0 + n_rows, columns j0 .. j0 + n_cols, units u0 .. u0 + n_u. */
-typedef struct { int64_t i0, n_rows, j0, n_cols, u0, n_u; const uint32_t *a, *b; float *acc; } block;
-
-static void run_tiles(const plan *p, const block *k)
+/* Panels of a layout that the path was not made for: unit by unit. */
+static void pack_foreign(const plan *p, int64_t j, int64_t cols, int64_t u0, int64_t n_u, uint32_t *b)
 {
-    const cdr__gemm_isa *isa = p->isa;
     const cdr__gemm_args *g = p->g;
-    const bool a_rows = g->a.col == 1, last = k->u0 + k->n_u == p->units;
-    const int64_t panel_a = a_rows ? isa->mr * p->a_ld : isa->mr * k->n_u;
-    _Alignas(64) float edge[6 * 64];
-    cdr__tile t = { .a_row = a_rows ? p->a_ld : 1, .a_col = a_rows ? 1 : isa->mr, .k = k->n_u, .first = k->u0 == 0 };
-    for (int64_t j = 0; j < k->n_cols; j += isa->nr) {
-        const int64_t cols = CDR_MIN(k->n_cols - j, isa->nr);
-        const bool direct = g->c_dtype == CDR_F32 && !g->add && cols == isa->nr;
-        t.b = k->b + j * p->units + k->u0 * isa->nr;
-        for (int64_t i = 0; i < k->n_rows; i += isa->mr) {
-            if (g->upper && k->j0 + j + isa->nr <= k->i0 + i) break;
-            const int64_t at_c = (k->i0 + i) * g->c_pitch + k->j0 + j;
-            t.rows = (int)CDR_MIN(k->n_rows - i, isa->mr);
-            t.a = k->a + i / isa->mr * panel_a;
-            t.ahead = (const char *)(i + isa->mr < k->n_rows ? t.b : t.b + isa->nr * p->units);
-            t.c = direct ? (float *)g->c + at_c : p->wait ? k->acc + j * p->mc + i * isa->nr : edge;
-            t.ldc = direct ? g->c_pitch : isa->nr;
-            isa->kernel(&t);
-            if (last && !direct)
-                isa->finish[g->c_dtype](&(cdr__finish){ .acc = t.c, .rows = t.rows, .cols = (int)cols,
-                    .c = (char *)g->c + cdr_dtype_bytes(g->c_dtype, at_c), .pitch = g->c_pitch, .add = g->add });
+    const int pair = p->isa->pair, nr = p->isa->nr;
+    for (int64_t u = 0; u < n_u; u++)
+        for (int64_t i = 0; i < nr; i++) {
+            const int64_t kk = (u0 + u) * pair;
+            uint32_t x = 0;
+            if (i < cols && pair == 1) x = cdr__bits(cdr__load(g->b.dtype, g->b.p, panel_at(g, kk, j + i)));
+            else if (i < cols) {
+                x = cdr__load_bf16(g->b.dtype, g->b.p, panel_at(g, kk, j + i));
+                if (kk + 1 < g->k) x |= cdr__load_bf16(g->b.dtype, g->b.p, panel_at(g, kk + 1, j + i)) << 16;
+            }
+            b[u * nr + i] = x;
         }
+}
+
+/* B = W, W in the path's own panels: a panel of W has k contiguous, R at a time. u0 is a multiple of R's units. */
+static void pack_across(const plan *p, int64_t j, int64_t cols, int64_t u0, int64_t n_u, uint32_t *b)
+{
+    const cdr__gemm_args *g = p->g;
+    const int64_t pair = p->isa->pair, R = p->isa->nr, last = CDR_MIN(g->k, (u0 + n_u) * pair);
+    for (int64_t kk = u0 * pair; kk < last; kk += R) {
+        const cdr__pack s = { .src = (const char *)g->b.p + cdr_dtype_bytes(g->b.dtype, panel_at(g, kk, j)), .pitch = R, .n_i = cols,
+                              .n_p = CDR_MIN(last - kk, R), .dst = b + (kk / pair - u0) * R, .ld = 0 };
+        if (pair == 2) p->isa->pack_across(&s);
+        else p->isa->pack_b[g->b.dtype][true](&s);
     }
 }
 
-/* Rows i_first .. i_last - 1 against a packed B of columns j0 .. j0 + n_cols. own: this thread's A block, then accumulators. */
+/* Columns j .. j + cols (a panel; of rows, any number of panels) and units u0 .. u0 + n_u, to panels ld units apart. */
+static void pack_b(const plan *p, int64_t j, int64_t cols, int64_t u0, int64_t n_u, uint32_t *b, int64_t ld)
+{
+    const cdr__mat *x = &p->g->b;
+    const int64_t nr = p->isa->nr, pair = p->isa->pair, there = CDR_MIN(n_u, cdr_ceil_div(p->g->k, pair) - u0);
+    if (p->g->b_layout == CDR_ROWS) {
+        const bool k_contig = x->row == 1 && x->col != 1;
+        p->isa->pack_b[x->dtype][k_contig](&(cdr__pack){ .src = at(x, u0 * pair, j), .pitch = k_contig ? x->col : x->row,
+            .n_i = cols, .n_p = CDR_MIN(p->g->k - u0 * pair, n_u * pair), .dst = b, .ld = ld });
+    } else {
+        assert(cols <= nr);
+        if (p->g->b_layout == p->isa->layout && p->g->b_across) pack_across(p, j, cols, u0, there, b);
+        else pack_foreign(p, j, cols, u0, there, b);
+    }
+    if (there < n_u)                     /* a step that k does not fill */
+        for (int64_t i = 0; i < cols; i += nr) memset(b + i / nr * ld + there * nr, 0, (size_t)((n_u - there) * nr) * 4);
+}
+
+/* Panels first .. last - 1 of the columns from j0 on, all of k. */
+static void pack_panels(const plan *p, int64_t j0, int64_t n_cols, int64_t first, int64_t last, uint32_t *b)
+{
+    const int64_t nr = p->isa->nr, end = CDR_MIN(n_cols, last * nr), step = p->g->b_layout == CDR_ROWS ? CDR_MAX(end, 1) : nr;
+    for (int64_t j = first * nr; j < end; j += step)
+        pack_b(p, j0 + j, CDR_MIN(end - j, step), 0, p->units, b + j * p->units, nr * p->units);
+}
+
+/* ---- one block of A against all columns ---------------------------------------------------------------------------- */
+/* Rows i0 .. i0 + n_rows, columns j0 .. j0 + n_cols, units u0 .. u0 + n_u. b: PACKED only. */
+typedef struct { int64_t i0, n_rows, j0, n_cols, u0, n_u; const uint32_t *a, *b; float *acc; uint32_t *piece; } block;
+/* Of a panel of columns, the part along k that L1 holds: units u .. u + n_u of the block. next: what follows it, or NULL. */
+typedef struct { int64_t j, cols, u, n_u; const uint32_t *b; const uint16_t *narrow; const char *next; int64_t acc; } piece;
+
+static void run_tiles(const plan *p, const block *k, const piece *q)
+{
+    const cdr__gemm_isa *isa = p->isa;
+    const cdr__gemm_args *g = p->g;
+    const bool first = k->u0 + q->u == 0, last = k->u0 + q->u + q->n_u == p->units;
+    const bool direct = first && last && g->c_dtype == CDR_F32 && !g->add && q->cols == isa->nr;
+    const int64_t panel_a = p->a_rows ? isa->mr * p->a_ld : isa->mr * k->n_u, lines = CDR_MAX(isa->nr * (q->narrow ? 2 : 4) / 64, 1);
+    cdr__tile t = { .a_row = p->a_rows ? p->a_ld : 1, .a_col = p->a_rows ? 1 : isa->mr, .b = q->b, .k = q->n_u, .first = first };
+    for (int64_t i = 0, tile = 0; i < k->n_rows; i += isa->mr, tile++) {
+        if (g->upper && k->j0 + q->j + isa->nr <= k->i0 + i) break;
+        const int64_t at_c = (k->i0 + i) * g->c_pitch + k->j0 + q->j;
+        t.rows = (int)CDR_MIN(k->n_rows - i, isa->mr);
+        t.a = k->a + i / isa->mr * panel_a + q->u * (p->a_rows ? 1 : isa->mr);
+        t.ahead = q->next && tile < lines ? q->next + tile * q->n_u * 64 : (const char *)q->b;
+        t.c = direct ? (float *)g->c + at_c : k->acc + q->acc + i * isa->nr;
+        t.ldc = direct ? g->c_pitch : isa->nr;
+        if (q->narrow && i == 0) {
+            t.narrow = q->narrow;
+            t.wide = k->piece;
+            isa->kernel_widen(&t);
+        } else isa->kernel(&t);
+        if (last && !direct)
+            isa->finish[g->c_dtype](&(cdr__finish){ .acc = t.c, .rows = t.rows, .cols = (int)q->cols,
+                .c = (char *)g->c + cdr_dtype_bytes(g->c_dtype, at_c), .pitch = g->c_pitch, .add = g->add });
+    }
+}
+
+/* Columns j .. j + cols of a block, at most p->group of them, units u .. u + n_u: makes the pieces and runs them. */
+static void run_pieces(const plan *p, const block *k, int64_t j, int64_t cols, int64_t u, int64_t n_u)
+{
+    const cdr__gemm_isa *isa = p->isa;
+    const cdr__gemm_args *g = p->g;
+    const int64_t nr = isa->nr, from_u = k->u0 + u, whole = cdr_ceil_div(g->k, isa->pair);
+    const bool padded = p->from == PANELS && from_u + n_u > whole;                   /* the matrix ends within the last step */
+    if (p->from == PIECES) pack_b(p, k->j0 + j, cols, from_u, n_u, k->piece, nr * n_u);
+    for (int64_t jj = 0; jj < cols; jj += nr) {
+        piece q = { .j = j + jj, .cols = CDR_MIN(cols - jj, nr), .u = u, .n_u = n_u, .b = k->piece + jj * n_u };
+        q.acc = (p->wait ? j + jj : jj) * p->mc;
+        const int64_t unit_bytes = p->from == WIDEN ? 2 : 4;
+        const char *src = p->from == PACKED ? (const char *)(k->b + (j + jj) * p->units) : (const char *)g->b.p + (k->j0 + j + jj) * whole * unit_bytes;
+        if (p->from == PACKED || p->from == PANELS) q.b = (const uint32_t *)(const void *)(src + from_u * nr * 4);
+        if (p->from == WIDEN) q.narrow = (const uint16_t *)(const void *)(src + from_u * nr * 2);
+        if (p->from != PIECES) q.next = src + (from_u + n_u) * nr * unit_bytes;
+        if (padded) {
+            memcpy(k->piece, q.b, (size_t)((whole - from_u) * nr) * 4);
+            memset(k->piece + (whole - from_u) * nr, 0, (size_t)((from_u + n_u - whole) * nr) * 4);
+            q.b = k->piece;
+        }
+        run_tiles(p, k, &q);
+    }
+}
+
+/* Rows i_first .. i_last - 1 against columns j0 .. j0 + n_cols. own: this thread's A block, accumulators, piece of B. */
 static void run_rows(const plan *p, int64_t i_first, int64_t i_last, int64_t j0, int64_t n_cols, const uint32_t *b, uint32_t *own)
 {
     const cdr__mat *x = &p->g->a;
-    const bool a_rows = x->col == 1;
+    const bool k_contig = x->col == 1;
     const int pair = p->isa->pair;
-    block k = { .j0 = j0, .n_cols = n_cols, .a = own, .b = b, .acc = (float *)(own + p->acc_at) };
+    block k = { .j0 = j0, .n_cols = n_cols, .a = own, .b = b, .acc = (float *)(own + p->acc_at), .piece = own + p->piece_at };
     for (k.i0 = i_first; k.i0 < i_last; k.i0 += k.n_rows) {
         k.n_rows = CDR_MIN(i_last - k.i0, p->mc);
         k.u0 = 0;
         do {                             /* once where k = 0: the kernel stores zeros */
             k.n_u = CDR_MIN(p->units - k.u0, p->kc);
             if (p->a_direct) k.a = (const uint32_t *)x->p + k.i0 * x->row + k.u0;
-            else p->isa->pack_a[x->dtype][a_rows](&(cdr__pack){ .src = at(x, k.i0, k.u0 * pair), .pitch = a_rows ? x->row : x->col,
+            else p->isa->pack_a[x->dtype][k_contig](&(cdr__pack){ .src = at(x, k.i0, k.u0 * pair), .pitch = k_contig ? x->row : x->col,
                 .n_i = k.n_rows, .n_p = CDR_MIN(p->g->k - k.u0 * pair, k.n_u * pair), .dst = own, .ld = p->a_ld });
-            run_tiles(p, &k);
+            for (int64_t j = 0; j < n_cols; j += p->group) {
+                int64_t u = 0;
+                do {
+                    const int64_t n_u = CDR_MIN(k.n_u - u, p->kb);
+                    run_pieces(p, &k, j, CDR_MIN(n_cols - j, p->group), u, n_u);
+                    u += n_u;
+                } while (u < k.n_u);
+            }
             k.u0 += k.n_u;
         } while (k.u0 < p->units);
     }
 }
 
+/* ---- threads ---------------------------------------------------------------------------------------------------------- */
 /* Part r of n of x things, in whole multiples of unit. */
 static int64_t cut(int64_t x, int64_t unit, int64_t r, int64_t n) { return CDR_MIN(x, cdr_ceil_div(x, unit) * r / n * unit); }
 
@@ -156,7 +257,7 @@ static void run_by_columns(const plan *p, int64_t r, int64_t n_threads, uint32_t
     const int64_t first = cut(p->g->n, p->isa->nr, r, n_threads), last = cut(p->g->n, p->isa->nr, r + 1, n_threads);
     for (int64_t j = first; j < last; j += p->nc) {
         const int64_t n_cols = CDR_MIN(last - j, p->nc);
-        pack_b(p, j, n_cols, 0, cdr_ceil_div(n_cols, p->isa->nr), b);
+        if (p->from == PACKED) pack_panels(p, j, n_cols, 0, cdr_ceil_div(n_cols, p->isa->nr), b);
         run_rows(p, 0, p->g->m, j, n_cols, b, own);
     }
 }
@@ -167,43 +268,70 @@ static void run_by_rows(const plan *p, int64_t r, int64_t n_threads, uint32_t *b
     const int64_t first = cut(p->g->m, p->isa->mr, r, n_threads), last = cut(p->g->m, p->isa->mr, r + 1, n_threads);
     for (int64_t j = 0; j < p->g->n; j += p->nc) {
         const int64_t n_cols = CDR_MIN(p->g->n - j, p->nc), panels = cdr_ceil_div(n_cols, p->isa->nr);
-        pack_b(p, j, n_cols, panels * r / n_threads, panels * (r + 1) / n_threads, b);
-        if (n_threads > 1) {
+        if (p->from == PACKED) pack_panels(p, j, n_cols, panels * r / n_threads, panels * (r + 1) / n_threads, b);
+        if (p->from == PACKED && n_threads > 1) {
             #pragma omp barrier
         }
         run_rows(p, first, last, j, n_cols, b, own);
-        if (n_threads > 1) {
+        if (p->from == PACKED && n_threads > 1) {
             #pragma omp barrier
         }
     }
+}
+
+/* ---- the plan ----------------------------------------------------------------------------------------------------------- */
+/* Where B comes from. few: all rows fit one block, so that no piece is packed twice. */
+static source source_of(const cdr__gemm_isa *isa, const cdr__gemm_args *g, bool few)
+{
+    const bool own = g->b_layout == isa->layout && !g->b_across && g->b_layout != CDR_ROWS;
+    if (own && isa->pair == 2 && g->b.dtype == CDR_BF16) return PANELS;
+    if (own && isa->pair == 1) return g->b.dtype == CDR_F32 ? PANELS : WIDEN;
+    return few ? PIECES : PACKED;
+}
+
+/* Blocks along k that are about even: all of k, or so much that a block of all wanted rows of A stays in L2. */
+static void plan_k(plan *p)
+{
+    const cdr__gemm_isa *isa = p->isa;
+    int64_t most = isa->kc;
+    if (p->from != PACKED) most = CDR_MIN(most, CDR_MAX(isa->a_units / round_up(CDR_MIN(p->g->m, isa->mc), isa->mr) - A_PAD, isa->kc_min));
+    p->wait = p->units > most;
+    p->kc = p->wait ? round_up(cdr_ceil_div(p->units, cdr_ceil_div(p->units, most)), KC_ALIGN) : p->units;
+    p->wait = p->units > p->kc;
+    const bool wide = p->from == PIECES && p->g->b_layout == CDR_ROWS && p->g->b.col == 1;      /* k is strided: short and wide pieces */
+    p->kb = wide ? CDR_MAX(isa->kb / GROUP, 32) : isa->kb;
+    p->group = isa->kb / p->kb * isa->nr;
 }
 
 void cdr__gemm(int path, const cdr__gemm_args *g, void *work, int n_threads)
 {
     assert(path >= 0 && path < CDR__N_GEMM);
     assert(g->a.row == 1 || g->a.col == 1);
-    assert(g->b.row == 1 || g->b.col == 1);
-    assert(g->b_layout == CDR_ROWS);
+    assert(g->b_layout != CDR_ROWS || g->b.row == 1 || g->b.col == 1);
     assert(g->a.dtype <= CDR_BF16 && g->b.dtype <= CDR_BF16 && g->c_dtype <= CDR_BF16);
     if (g->m == 0 || g->n == 0) return;
     const cdr__gemm_isa *isa = isas[path];
-    plan p = { .isa = isa, .g = g, .units = cdr_ceil_div(g->k, isa->pair) };
+    plan p = { .isa = isa, .g = g, .units = units_of(isa, g->k), .a_rows = g->a.col == 1 && !isa->a_panels };
     const double mac = (double)g->m * (double)g->n * (double)g->k;
-    const bool by_rows = g->m >= 2 * (int64_t)n_threads * isa->mr;
+    const int64_t panels = cdr_ceil_div(g->n, isa->nr);
     int n_team = mac < (double)one_thread_mac ? 1 : n_threads;
-    if (!by_rows) n_team = (int)CDR_MIN(n_team, cdr_ceil_div(g->n, isa->nr));
-    p.wait = p.units > isa->kc;
-    p.kc = p.wait ? cdr_ceil_div(p.units, cdr_ceil_div(p.units, isa->kc)) : p.units;      /* even blocks */
+    const bool thin = panels < 4 * n_team, tall = g->m >= 2 * (int64_t)n_threads * isa->mr;
+    p.from = source_of(isa, g, g->m <= isa->few && !(thin && tall));
+    const bool by_rows = tall && (thin || p.from == PACKED);
+    if (!by_rows) n_team = (int)CDR_MIN(n_team, panels);
+    plan_k(&p);
     /* rows much further apart than k would share sets of L2 */
-    p.a_direct = isa->pair == 1 && g->a.dtype == CDR_F32 && g->a.col == 1 && g->a.row <= g->k + g->k / 8;
+    p.a_direct = p.from == PACKED && p.a_rows && isa->pair == 1 && g->a.dtype == CDR_F32 && g->a.row <= g->k + g->k / 8;
     p.a_ld = p.a_direct ? g->a.row : p.kc + A_PAD;
-    p.mc = block_rows(isa, g->m, p.units);
-    p.nc = by_rows ? shared_cols(isa, g->n, p.units) : own_cols(isa, cdr_ceil_div(g->n, n_team), p.units);
+    p.mc = block_rows(isa, g->m, p.kc);
+    if (p.from == PACKED) p.nc = by_rows ? shared_cols(isa, g->n, p.units) : own_cols(isa, cdr_ceil_div(g->n, n_team), p.units);
+    else p.nc = p.wait ? NC_MAX : round_up(g->n, isa->nr);
     uint32_t *const b = work;
-    const int64_t b_own = by_rows ? 0 : p.nc * p.units;
-    const int64_t b_units = round_up(by_rows ? p.nc * p.units : n_team * b_own, 16);
+    const int64_t b_own = by_rows || p.from != PACKED ? 0 : p.nc * p.units;
+    const int64_t b_units = p.from != PACKED ? 0 : round_up(by_rows ? p.nc * p.units : n_team * b_own, 16);
     p.acc_at = a_block_units(isa, g->m, p.units);
-    const int64_t own = p.acc_at + acc_units(isa, g->m, g->n, p.units);
+    p.piece_at = p.acc_at + acc_units(isa, g->m, g->n, p.units);
+    const int64_t own = p.piece_at + isa->kb * isa->nr;
     if (n_team == 1) {
         if (by_rows) run_by_rows(&p, 0, 1, b, b + b_units);
         else run_by_columns(&p, 0, 1, b, b + b_units);

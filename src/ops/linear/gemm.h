@@ -12,6 +12,8 @@
  *   BASE          acc = acc + a b          product rounded, then sum rounded                             class "base"
  *   AVX2, AVX512  acc = fma(a, b, acc)                                                                   class "fma"
  *   AVX512_BF16   acc = vdpbf16ps over the pair (2i, 2i + 1); F32 sources are rounded to BF16 when packed class "bf16dot"
+ * Panels: weights may lie in the path's own layout, AVX2 PANEL16, AVX-512 PANEL64, BF16 VNNI64, and are then read where they are; the bits
+ * are those of rows.
  * n_threads 1 enters no parallel region: it may be called by each thread of one, with its own work. */
 #ifndef CDR_OPS_GEMM_H
 #define CDR_OPS_GEMM_H

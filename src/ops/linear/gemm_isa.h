@@ -29,7 +29,9 @@ typedef struct {
     const uint32_t *b;
     float *c; int64_t ldc;
     int64_t k; int rows; bool first;
-    const char *ahead;           /* one line (64 bytes) a unit is prefetched from here: the next panel of B */
+    const char *ahead;           /* one line (64 bytes) a unit is prefetched from here: what of B comes next */
+    const uint16_t *narrow;      /* kernel_widen only: the same part of B as BF16 [k][nr], which it reads instead of b and ... */
+    uint32_t *wide;              /* ... leaves here as F32 for the tiles of the rows that follow */
 } cdr__tile;
 
 /* C[r][j] (+)= acc[r * nr + j], r < rows, j < cols */
@@ -38,12 +40,20 @@ typedef struct { const float *acc; int rows, cols; void *c; int64_t pitch; bool 
 typedef struct {
     const char *name;
     int mr, nr;                  /* tile */
-    int mc, kc;                  /* most rows and units of one packed block of A; mc % mr == 0 */
+    int mc, kc;                  /* most rows and units of one packed block of A; mc % mr == 0, kc % 64 == 0 */
+    int kc_min;                  /* B not packed: kc goes down to this for a block of more rows; % 64 == 0 */
+    int kb;                      /* units of a piece of B, kb nr of which stay in L1 beside mr rows of A; 32, 64, 128 or 256 */
+    int few;                     /* up to so many rows B is packed piece by piece and used at once; at most mc */
     int a_units;                 /* and its size, which bounds the rows further: what L2 holds beside a panel of B */
     int pair;                    /* elements of a unit */
+    int step;                    /* units that one step of the kernel takes: k is padded with zeros to whole steps; 64 % step == 0 */
+    int layout;                  /* of panels that it reads as its own packed B (nr rows of W; pair 1: as BF16 too); CDR_ROWS: none */
+    bool a_panels;               /* pack_a makes panels from either orientation */
     void (*pack_a[2][2])(const cdr__pack *s);      /* [dtype][k_contig]: to rows [n_i][ld], or panels [n_i / mr][units][mr] */
     void (*pack_b[2][2])(const cdr__pack *s);      /* panels [n_i / nr][units][nr]; columns from n_i on are zeros */
+    void (*pack_across)(const cdr__pack *s);       /* pair 2 with a layout: W[64][..] of VNNI64, src its word (0, j), to units (k pairs) */
     void (*kernel)(const cdr__tile *t);
+    void (*kernel_widen)(const cdr__tile *t);      /* pair 1 with a layout: the same from BF16 panels */
     void (*finish[2])(const cdr__finish *f);       /* [dtype of C] */
 } cdr__gemm_isa;
 _Static_assert(CDR_F32 == 0 && CDR_BF16 == 1, "the tables are indexed by dtype");

@@ -123,5 +123,31 @@ CDR__INLINE void cdr__pack_b_avx512(int dtype, int pair, int nr, bool k_contig, 
     for (int64_t u = 0; u < n_u; u += block)
         for (int64_t i = 0; i < s->n_i; i += nr) cdr__pack_b_part_avx512(dtype, pair, nr, k_contig, s, i, u, CDR_MIN(u + block, n_u));
 }
+
+/* From VNNI64 panels across: src is word (0, j) of a panel of 64 rows of W, whose rows are k here: words [j / 2][64] of W(k, j even | odd).
+ * 8 units (k pairs) of 16 columns at a time: each word's halves are sorted by column, then transposed. */
+CDR__INLINE void cdr__pack_across_avx512(const cdr__pack *s)
+{
+    const int64_t n_u = (s->n_p + 1) / 2, nr = s->pitch;
+    const uint32_t *src = (const uint32_t *)s->src;
+    const __m512i by_column = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i alternate = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    for (int64_t i = 0; i < nr; i += 16)
+        for (int64_t u = 0; u < n_u; u += 8) {
+            __m256 even[8], odd[8], x[8], y[8];
+            for (int64_t l = 0; l < 8; l++) {
+                const int64_t c = i + 2 * l;             /* a column that is not there is padding, or behind the matrix */
+                const __m512i w = c < s->n_i ? _mm512_permutexvar_epi16(by_column, _mm512_loadu_si512(src + c / 2 * nr + 2 * u)) : _mm512_setzero_si512();
+                even[l] = _mm256_castsi256_ps(_mm512_castsi512_si256(w));
+                odd[l] = _mm256_castsi256_ps(_mm512_extracti64x4_epi64(w, 1));
+            }
+            cdr__transpose8(even, x);
+            cdr__transpose8(odd, y);
+            for (int64_t l = 0; l < CDR_MIN(n_u - u, 8); l++) {
+                const __m512i a = _mm512_castsi256_si512(_mm256_castps_si256(x[l])), b = _mm512_castsi256_si512(_mm256_castps_si256(y[l]));
+                _mm512_store_si512(s->dst + (u + l) * nr + i, _mm512_permutex2var_epi32(a, alternate, b));
+            }
+        }
+}
 #endif
 #endif
