@@ -14,6 +14,7 @@ static void run_linear(int path, const cdr_args *a)
     const cdr__gemm_args g = {
         .m = x->n[0], .n = w->n[0], .k = x->n[1],
         .a = cdr__rows(x->dtype, a->ptr[0], cdr_type_pitch(x)), .b = cdr__cols(w->dtype, a->ptr[1], cdr_type_pitch(w)),
+        .b_layout = w->layout,
         .c = a->ptr[2], .c_dtype = y->dtype, .c_pitch = cdr_type_pitch(y), .add = (a->add & 1u) != 0
     };
     cdr__gemm(path, &g, a->work, a->lane->n_threads);
@@ -26,6 +27,7 @@ static void run_dx(int path, const cdr_args *a)
     const cdr__gemm_args g = {
         .m = dy->n[0], .n = w->n[1], .k = dy->n[1],
         .a = cdr__rows(dy->dtype, a->ptr[0], cdr_type_pitch(dy)), .b = cdr__rows(w->dtype, a->ptr[1], cdr_type_pitch(w)),
+        .b_layout = w->layout, .b_across = true,
         .c = a->ptr[2], .c_dtype = dx->dtype, .c_pitch = cdr_type_pitch(dx), .add = (a->add & 1u) != 0
     };
     cdr__gemm(path, &g, a->work, a->lane->n_threads);
