@@ -29,14 +29,17 @@
 enum { NB = NV * V_LANES,
        KEYS = CDR__ATT_KEYS, ROWS = 192,                        /* forward: keys of a tile, query rows of a task */
        BKEYS = 128, BROWS = 96,                                 /* backward; these know no bits */
-       BKEYS_UP = 132 };                                        /* BKEYS up to a multiple of MR: pitch of P and dS, rows of dK and dV */
-_Static_assert(ROWS % MR == 0 && BROWS % MR == 0 && BKEYS_UP % MR == 0 && KEYS % NB == 0 && BKEYS % NB == 0 && 16 % V_LANES == 0,
+       BKEYS_UP = 132,                                          /* BKEYS up to a multiple of MR: rows of dK and dV */
+       P_LD = 144,                                              /* pitch of P and dS: an odd number of lines of cache, as all pitches here */
+       GROUP = 24 };                                            /* rows that go over a panel of B together, so that it is read from L1 */
+_Static_assert(ROWS % GROUP == 0 && BROWS % GROUP == 0 && GROUP % MR == 0 && BKEYS_UP % MR == 0 && KEYS % NB == 0 && BKEYS % NB == 0 && 16 % V_LANES == 0,
                "the register tile divides the blocks");
 
 #define LOG2E 1.44269504088896340736f
 #define LN2 0.693147180559945309417f
 
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+static int64_t odd_lines(int64_t n) { return up(n, 16) + (up(n, 16) / 16 % 2 == 0 ? 16 : 0); }
 /* Scratch, cut into pieces; with base NULL it is only measured. */
 typedef struct { char *base; size_t used; } scratch;
 static float *take(scratch *m, int64_t n)
@@ -73,10 +76,10 @@ static __attribute__((noinline)) void tile_add(int64_t k, const float *a, int64_
 {
     tile(k, a, a_row, 1, b, b_row, c, c_row, true);
 }
-/* A in columns (a tile of A^T, k rows of BKEYS_UP); adds */
+/* A in columns (a tile of A^T, k rows of P_LD); adds */
 static __attribute__((noinline)) void tile_add_t(int64_t k, const float *a, const float *b, int64_t b_row, float *c, int64_t c_row)
 {
-    tile(k, a, 1, BKEYS_UP, b, b_row, c, c_row, true);
+    tile(k, a, 1, P_LD, b, b_row, c, c_row, true);
 }
 /* y[0..n) += x a, n a multiple of V_LANES */
 static inline void axpy(float a, const float *CDR_RESTRICT x, float *CDR_RESTRICT y, int64_t n)
@@ -122,18 +125,28 @@ static void transpose_panels(const float *rows, int64_t pitch, int64_t n_rows, i
 /* ---- operands ----------------------------------------------------------------------------------------------------- */
 typedef struct {
     const cdr_attention_attr *at;
-    int64_t H, nope, ext, v, dk, dk_up, v_up;      /* _up: rounded up to NB, the pitch of rows in scratch; the rest is 0 */
+    int64_t H, nope, ext, v, dk, dk_up, v_up;      /* _up: rounded up to NB; the rest is 0 */
+    int64_t dk_ld, v_ld;                           /* pitch of rows in scratch: lines of cache in an odd number, so that a column of them spreads over all sets */
     cdr__att_mat q, kv, kr;
     const int32_t *start, *pos;
     cdr__att_sel sel;
 } frame;
 
+static void widths(frame *f)
+{
+    f->dk_up = up(f->dk, NB);
+    f->v_up = up(f->v, NB);
+    f->dk_ld = odd_lines(f->dk_up);
+    f->v_ld = odd_lines(f->v_up);
+}
 static frame frame_of(const cdr_args *a, int first, int sel)      /* operands q and sel */
 {
     const cdr_attention_attr *at = a->attr;
     int64_t dk = (int64_t)at->nope + at->ext;
-    frame f = { at, at->heads, at->nope, at->ext, at->v, dk, up(dk, NB), up(at->v, NB), cdr__att_operand(a, first),
-                cdr__att_operand(a, first + 1), cdr__att_operand(a, first + 2), a->ptr[first + 3], a->ptr[first + 4], cdr__att_mask(a, sel) };
+    frame f = { .at = at, .H = at->heads, .nope = at->nope, .ext = at->ext, .v = at->v, .dk = dk, .q = cdr__att_operand(a, first),
+                .kv = cdr__att_operand(a, first + 1), .kr = cdr__att_operand(a, first + 2), .start = a->ptr[first + 3], .pos = a->ptr[first + 4],
+                .sel = cdr__att_mask(a, sel) };
+    widths(&f);
     return f;
 }
 /* Eight numbers at a time, by dtype: the table's conversions (tensor.h) are compiled for any x86 and cost 15 % here. */
@@ -164,30 +177,32 @@ static void zero_behind(float *x, int64_t n_rows, int64_t n, int64_t n_up)
 /* keys [s0, s0 + n) of head h as rows, zeros up to a multiple of NB rows; and transposed */
 static void load_keys(const frame *f, int64_t h, int64_t s0, int64_t n, float *k, float *kt)
 {
-    load_rows(&f->kv, s0, n, h * (f->nope + f->v), f->nope, k, f->dk_up);
-    if (f->ext) load_rows(&f->kr, s0, n, 0, f->ext, k + f->nope, f->dk_up);
-    memset(k + n * f->dk_up, 0, sizeof(float) * (size_t)((up(n, NB) - n) * f->dk_up));
-    transpose_panels(k, f->dk_up, up(n, NB), f->dk, kt);
+    load_rows(&f->kv, s0, n, h * (f->nope + f->v), f->nope, k, f->dk_ld);
+    if (f->ext) load_rows(&f->kr, s0, n, 0, f->ext, k + f->nope, f->dk_ld);
+    memset(k + n * f->dk_ld, 0, sizeof(float) * (size_t)((up(n, NB) - n) * f->dk_ld));
+    transpose_panels(k, f->dk_ld, up(n, NB), f->dk, kt);
 }
 static void load_queries(const frame *f, int64_t h, int64_t t, int64_t n, float *q)
 {
-    load_rows(&f->q, t, n, h * f->dk, f->dk, q, f->dk_up);
-    scale_row(q, f->at->scale * LOG2E, n * f->dk_up);
+    load_rows(&f->q, t, n, h * f->dk, f->dk, q, f->dk_ld);
+    scale_row(q, f->at->scale * LOG2E, n * f->dk_ld);
 }
 static int64_t clamp_keys(int64_t seen, int64_t n) { return seen < 0 ? 0 : CDR_MIN(seen, n); }
 
 /* ---- forward ------------------------------------------------------------------------------------------------------ */
+enum { S_LD = KEYS + 16 };
 typedef struct { float *q, *k, *kt, *v, *s, *o, *m, *l; } fwd_work;
 
 static fwd_work fwd_take(const frame *f, scratch *m)
 {
-    fwd_work w = { take(m, ROWS * f->dk_up), take(m, KEYS * f->dk_up), take(m, KEYS * f->dk_up), take(m, KEYS * f->v_up),
-                   take(m, MR * KEYS), take(m, ROWS * f->v_up), take(m, ROWS), take(m, ROWS) };
+    fwd_work w = { take(m, ROWS * f->dk_ld), take(m, KEYS * f->dk_ld), take(m, KEYS * f->dk_up), take(m, KEYS * f->v_ld),
+                   take(m, GROUP * S_LD), take(m, ROWS * f->v_ld), take(m, ROWS), take(m, ROWS) };
     return w;
 }
 static size_t fwd_bytes(const cdr_attention_attr *a)
 {
-    frame f = { .dk_up = up((int64_t)a->nope + a->ext, NB), .v_up = up(a->v, NB) };
+    frame f = { .dk = (int64_t)a->nope + a->ext, .v = a->v };
+    widths(&f);
     scratch m = { NULL, 0 };
     fwd_take(&f, &m);
     return m.used;
@@ -221,28 +236,39 @@ static inline void mask_row(float *x, int64_t n, uint64_t bits, float rest)
     for (int64_t j = 0; j < n; j += V_LANES) v_store(x + j, v_pick((uint32_t)(bits >> j), v_load(x + j), v_set(rest)));
 }
 
-/* MR rows (n of them real) from row i on, against a tile of keys; seen[r]: how many of them row r may see, ascending;
+/* GROUP rows (n of them real) from row i on, against a tile of keys; seen[r]: how many of them row r may see, ascending;
  * bits[r]: which of those it takes */
 static void fwd_tile(const frame *f, const fwd_work *w, int64_t i, int64_t n, const int64_t *seen, const uint64_t *bits)
 {
-    float *s = w->s, *o = w->o + i * f->v_up, *m = w->m + i, *l = w->l + i, new_m[16] = { 0 }, c[16] = { 0 };
-    for (int64_t j = 0; j < seen[n - 1]; j += NB) tile_new(f->dk, w->q + i * f->dk_up, f->dk_up, w->kt + j * f->dk, NB, s + j, KEYS);
+    float *s = w->s, *o = w->o + i * f->v_ld, *m = w->m + i, *l = w->l + i, new_m[32] = { 0 }, c[32] = { 0 };
+    int64_t most[GROUP];                                   /* of the MR rows that begin with r: keys that one of them sees, if one takes any */
+    for (int64_t r = 0; r < n; r += MR) {
+        uint64_t any = 0;
+        for (int64_t x = r; x < CDR_MIN(r + MR, n); x++) any |= bits[x];
+        most[r] = any ? seen[CDR_MIN(r + MR, n) - 1] : 0;
+    }
+    for (int64_t j = 0; j < seen[n - 1]; j += NB)
+        for (int64_t r = 0; r < n; r += MR)
+            if (most[r] > j)
+                tile_new(f->dk, w->q + (i + r) * f->dk_ld, f->dk_ld, w->kt + j * f->dk, NB, s + r * S_LD + j, S_LD);
     for (int64_t r = 0; r < n; r++) {
-        if (f->sel.p) mask_row(s + r * KEYS, seen[r], bits[r], bits[r] ? -INFINITY : 0.0f);       /* none taken: p = 0 */
-        new_m[r] = bits[r] ? row_max(s + r * KEYS, seen[r], m[r]) : m[r];
+        if (f->sel.p) mask_row(s + r * S_LD, seen[r], bits[r], bits[r] ? -INFINITY : 0.0f);       /* none taken: p = 0 */
+        new_m[r] = bits[r] ? row_max(s + r * S_LD, seen[r], m[r]) : m[r];
         c[r] = bits[r] ? m[r] - new_m[r] : 0.0f;
     }
-    for (int j = 0; j < 16; j += V_LANES) v_store(c + j, v_exp2(v_load(c + j)));
+    for (int j = 0; j < GROUP; j += V_LANES) v_store(c + j, v_exp2(v_load(c + j)));
     for (int64_t r = 0; r < n; r++) {
         if (!bits[r]) continue;
-        float sum = row_exp(s + r * KEYS, seen[r], new_m[r]);
+        float sum = row_exp(s + r * S_LD, seen[r], new_m[r]);
         l[r] = l[r] * c[r] + sum;
         m[r] = new_m[r];
-        if (c[r] != 1.0f) scale_row(o + r * f->v_up, c[r], f->v_up);
+        if (c[r] != 1.0f) scale_row(o + r * f->v_ld, c[r], f->v_up);
     }
-    for (int64_t j = 0; j < f->v_up && seen[0] > 0; j += NB) tile_add(seen[0], s, KEYS, w->v + j, f->v_up, o + j, f->v_up);
-    for (int64_t r = 1; r < n; r++)
-        for (int64_t k = seen[0]; k < seen[r]; k++) axpy(s[r * KEYS + k], w->v + k * f->v_up, o + r * f->v_up, f->v_up);
+    for (int64_t j = 0; j < f->v_up; j += NB)
+        for (int64_t r = 0; r < n; r += MR)
+            if (most[r] > 0 && seen[r] > 0) tile_add(seen[r], s + r * S_LD, S_LD, w->v + j, f->v_ld, o + r * f->v_ld + j, f->v_ld);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t k = seen[r / MR * MR]; k < seen[r] && bits[r]; k++) axpy(s[r * S_LD + k], w->v + k * f->v_ld, o + r * f->v_ld, f->v_up);
 }
 
 static void fwd_out(const cdr_args *a, const frame *f, const fwd_work *w, int64_t h, int64_t t, int64_t n)
@@ -250,7 +276,7 @@ static void fwd_out(const cdr_args *a, const frame *f, const fwd_work *w, int64_
     cdr__att_mat o = cdr__att_operand(a, CDR__ATT_O), o32 = cdr__att_operand(a, CDR__ATT_O32), lse = cdr__att_operand(a, CDR__ATT_LSE);
     for (int64_t i = 0; i < n; i++) {
         bool idle = f->start[t + i] > f->pos[t + i];
-        float *x = w->o + i * f->v_up, stat = idle ? 0.0f : w->m[i] * LN2 + logf(w->l[i]);
+        float *x = w->o + i * f->v_ld, stat = idle ? 0.0f : w->m[i] * LN2 + logf(w->l[i]);
         if (!idle) scale_row(x, 1.0f / w->l[i], f->v_up);
         cdr__att_store(&o, t + i, h * f->v, f->v, x, NULL);
         if (o32.p) cdr__att_store(&o32, t + i, h * f->v, f->v, x, NULL);
@@ -262,10 +288,10 @@ static void fwd_out(const cdr_args *a, const frame *f, const fwd_work *w, int64_
 static void fwd_run(const cdr_args *a, const frame *f, const fwd_work *w, int64_t h, int64_t a0, int64_t b0)
 {
     int64_t first = f->start[a0], last = f->pos[b0 - 1], n = b0 - a0;
-    memset(w->o, 0, sizeof(float) * (size_t)(up(n, MR) * f->v_up));
-    zero_behind(w->q, ROWS, f->dk, f->dk_up);
-    zero_behind(w->k, KEYS, f->dk, f->dk_up);
-    zero_behind(w->v, KEYS, f->v, f->v_up);
+    memset(w->o, 0, sizeof(float) * (size_t)(up(n, MR) * f->v_ld));
+    zero_behind(w->q, ROWS, f->dk, f->dk_ld);
+    zero_behind(w->k, KEYS, f->dk, f->dk_ld);
+    zero_behind(w->v, KEYS, f->v, f->v_ld);
     for (int64_t i = 0; i < n; i++) {
         w->m[i] = -INFINITY;
         w->l[i] = 0;
@@ -274,10 +300,10 @@ static void fwd_run(const cdr_args *a, const frame *f, const fwd_work *w, int64_
     for (int64_t s0 = first; s0 <= last; s0 += KEYS) {
         int64_t n_keys = CDR_MIN((int64_t)KEYS, last + 1 - s0);
         load_keys(f, h, s0, n_keys, w->k, w->kt);
-        load_rows(&f->kv, s0, n_keys, h * (f->nope + f->v) + f->nope, f->v, w->v, f->v_up);
-        for (int64_t i = 0; i < n; i += MR) {
-            int64_t seen[MR], n_real = CDR_MIN(n - i, (int64_t)MR);
-            uint64_t bits[MR], any = 0;
+        load_rows(&f->kv, s0, n_keys, h * (f->nope + f->v) + f->nope, f->v, w->v, f->v_ld);
+        for (int64_t i = 0; i < n; i += GROUP) {
+            int64_t seen[GROUP], n_real = CDR_MIN(n - i, (int64_t)GROUP);
+            uint64_t bits[GROUP], any = 0;
             for (int64_t r = 0; r < n_real; r++) {
                 seen[r] = clamp_keys(f->pos[a0 + i + r] + 1 - s0, n_keys);
                 bits[r] = cdr__att_bits(&f->sel, cdr__att_mask_row(&f->sel, a0 + i + r), s0, seen[r]);
@@ -316,15 +342,16 @@ typedef struct { float *q, *dout, *k, *kt, *v, *vt, *p, *ds, *dk, *dv, *lse, *de
 
 static bwd_work bwd_take(const frame *f, int64_t T, scratch *m)
 {
-    bwd_work w = { take(m, BROWS * f->dk_up), take(m, BROWS * f->v_up), take(m, BKEYS * f->dk_up), take(m, BKEYS * f->dk_up),
-                   take(m, BKEYS * f->v_up), take(m, BKEYS * f->v_up), take(m, BROWS * BKEYS_UP), take(m, BROWS * BKEYS_UP),
-                   take(m, BKEYS_UP * f->dk_up), take(m, BKEYS_UP * f->v_up), take(m, T), take(m, T), take(m, (T + MR) * f->dk_up),
-                   take(m, CDR_MAX(f->dk_up, f->v_up)) };
+    bwd_work w = { take(m, BROWS * f->dk_ld), take(m, BROWS * f->v_ld), take(m, BKEYS * f->dk_ld), take(m, BKEYS * f->dk_up),
+                   take(m, BKEYS * f->v_ld), take(m, BKEYS * f->v_up), take(m, BROWS * P_LD), take(m, BROWS * P_LD),
+                   take(m, BKEYS_UP * f->dk_ld), take(m, BKEYS_UP * f->v_ld), take(m, T), take(m, T), take(m, (T + MR) * f->dk_ld),
+                   take(m, CDR_MAX(f->dk_ld, f->v_ld)) };
     return w;
 }
 static size_t bwd_bytes(const cdr_attention_attr *a, int64_t T)
 {
-    frame f = { .dk_up = up((int64_t)a->nope + a->ext, NB), .v_up = up(a->v, NB) };
+    frame f = { .dk = (int64_t)a->nope + a->ext, .v = a->v };
+    widths(&f);
     scratch m = { NULL, 0 };
     bwd_take(&f, T, &m);
     return m.used;
@@ -337,8 +364,8 @@ static void bwd_stats(const cdr_args *a, const frame *f, const bwd_work *w, int6
     for (int64_t t = a0; t < b0; t++) {
         float *x = w->dout, *y = w->v;
         vf sum[16 / V_LANES];
-        load_rows(&dout, t, 1, h * f->v, f->v, x, f->v_up);
-        load_rows(&o, t, 1, h * f->v, f->v, y, f->v_up);
+        load_rows(&dout, t, 1, h * f->v, f->v, x, f->v_ld);
+        load_rows(&o, t, 1, h * f->v, f->v, y, f->v_ld);
         for (int g = 0; g < 16 / V_LANES; g++) sum[g] = v_set(0.0f);
         for (int64_t j = 0; j < f->v_up; j += 16)
             for (int g = 0; g < 16 / V_LANES; g++) sum[g] = v_fma(v_load(x + j + g * V_LANES), v_load(y + j + g * V_LANES), sum[g]);
@@ -369,46 +396,66 @@ static inline void bwd_row(float *s, float *dp, int64_t n, int64_t n_keys, const
     }
 }
 
-/* Rows [t, t + n) against the keys [s0, s0 + n_keys), t >= s0: P, dS, and dQ. a0: the document's first row. */
-static void bwd_scores(const frame *f, const bwd_work *w, int64_t a0, int64_t t, int64_t n, int64_t s0, int64_t n_keys)
+/* bits of MR rows (n real) from row t on, of the keys from s0 on; returns whether there are any */
+static bool bwd_bits(const frame *f, int64_t t, int64_t n, int64_t s0, int64_t n_keys, uint64_t bits[MR][BKEYS / 64])
 {
-    for (int64_t i = 0; i < n; i += MR) {
-        float *p = w->p + i * BKEYS_UP, *ds = w->ds + i * BKEYS_UP, *dq = w->dq + (t + i - a0) * f->dk_up;
-        int64_t n_real = CDR_MIN(n - i, (int64_t)MR), least = CDR_MIN(n_keys, t + i + 1 - s0), most = CDR_MIN(n_keys, t + i + n_real - s0);
-        uint64_t bits[MR][BKEYS / 64], any = f->sel.p == NULL;
-        for (int64_t r = 0; f->sel.p && r < n_real; r++)
-            for (int64_t j = 0; j < BKEYS / 64; j++) {
-                bits[r][j] = cdr__att_bits(&f->sel, cdr__att_mask_row(&f->sel, t + i + r), s0 + 64 * j, clamp_keys(CDR_MIN(n_keys, least + r) - 64 * j, 64));
-                any |= bits[r][j];
-            }
-        if (!any) {
-            for (int64_t r = 0; r < n_real; r++) {
-                memset(p + r * BKEYS_UP, 0, sizeof(float) * (size_t)up(n_keys, V_LANES));
-                memset(ds + r * BKEYS_UP, 0, sizeof(float) * (size_t)up(n_keys, V_LANES));
-            }
-            continue;
+    uint64_t any = 0;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t j = 0; j < BKEYS / 64; j++) {
+            bits[r][j] = cdr__att_bits(&f->sel, cdr__att_mask_row(&f->sel, t + r), s0 + 64 * j, clamp_keys(CDR_MIN(n_keys, t + r + 1 - s0) - 64 * j, 64));
+            any |= bits[r][j];
         }
-        for (int64_t j = 0; j < most; j += NB) {
-            tile_new(f->dk, w->q + i * f->dk_up, f->dk_up, w->kt + j * f->dk, NB, p + j, BKEYS_UP);
-            tile_new(f->v, w->dout + i * f->v_up, f->v_up, w->vt + j * f->v, NB, ds + j, BKEYS_UP);
+    return any != 0;
+}
+
+/* Rows [t, t + n), at most GROUP, against the keys [s0, s0 + n_keys), t >= s0: P, dS, and dQ; i: their place in the block.
+ * a0: the document's first row. */
+static void bwd_scores(const frame *f, const bwd_work *w, int64_t a0, int64_t t, int64_t n, int64_t i, int64_t s0, int64_t n_keys)
+{
+    uint64_t bits[GROUP / MR][MR][BKEYS / 64];
+    int64_t most[GROUP / MR];                              /* keys that MR rows see, 0 where they take none */
+    float *p = w->p + i * P_LD, *ds = w->ds + i * P_LD, *dq = w->dq + (t - a0) * f->dk_ld;
+    for (int64_t r = 0; r < n; r += MR) {
+        int64_t n_real = CDR_MIN(n - r, (int64_t)MR);
+        bool any = f->sel.p == NULL || bwd_bits(f, t + r, n_real, s0, n_keys, bits[r / MR]);
+        most[r / MR] = any ? CDR_MIN(n_keys, t + r + n_real - s0) : 0;
+        for (int64_t x = r; x < r + n_real && !any; x++) {
+            memset(p + x * P_LD, 0, sizeof(float) * (size_t)up(n_keys, V_LANES));
+            memset(ds + x * P_LD, 0, sizeof(float) * (size_t)up(n_keys, V_LANES));
         }
-        for (int64_t r = 0; r < n_real; r++)
-            bwd_row(p + r * BKEYS_UP, ds + r * BKEYS_UP, CDR_MIN(n_keys, least + r), n_keys, f->sel.p ? bits[r] : NULL, w->lse[t + i + r - a0], w->delta[t + i + r - a0]);
-        for (int64_t j = 0; j < f->dk_up; j += NB) tile_add(least, ds, BKEYS_UP, w->k + j, f->dk_up, dq + j, f->dk_up);
-        for (int64_t r = 1; r < n_real; r++)
-            for (int64_t k = least; k < CDR_MIN(n_keys, least + r); k++) axpy(ds[r * BKEYS_UP + k], w->k + k * f->dk_up, dq + r * f->dk_up, f->dk_up);
     }
+    for (int64_t j = 0; j < n_keys; j += NB)
+        for (int64_t r = 0; r < n; r += MR)
+            if (most[r / MR] > j) tile_new(f->dk, w->q + (i + r) * f->dk_ld, f->dk_ld, w->kt + j * f->dk, NB, p + r * P_LD + j, P_LD);
+    for (int64_t j = 0; j < n_keys; j += NB)
+        for (int64_t r = 0; r < n; r += MR)
+            if (most[r / MR] > j) tile_new(f->v, w->dout + (i + r) * f->v_ld, f->v_ld, w->vt + j * f->v, NB, ds + r * P_LD + j, P_LD);
+    for (int64_t r = 0; r < n; r++)
+        if (most[r / MR] > 0)
+            bwd_row(p + r * P_LD, ds + r * P_LD, CDR_MIN(n_keys, t + r + 1 - s0), n_keys, f->sel.p ? bits[r / MR][r % MR] : NULL, w->lse[t + r - a0],
+                    w->delta[t + r - a0]);
+    for (int64_t j = 0; j < f->dk_up; j += NB)
+        for (int64_t r = 0; r < n; r += MR)
+            if (most[r / MR] > 0) tile_add(CDR_MIN(n_keys, t + r + 1 - s0), ds + r * P_LD, P_LD, w->k + j, f->dk_ld, dq + r * f->dk_ld + j, f->dk_ld);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t k = CDR_MIN(n_keys, t + r / MR * MR + 1 - s0); k < CDR_MIN(n_keys, t + r + 1 - s0) && most[r / MR] > 0; k++)
+            axpy(ds[r * P_LD + k], w->k + k * f->dk_ld, dq + r * f->dk_ld, f->dk_up);
 }
 
 /* dV += P^T dO, dK += dS^T Q over these rows; keys that no row before `from` sees start there */
 static void bwd_keys(const frame *f, const bwd_work *w, int64_t t, int64_t n, int64_t s0, int64_t n_keys)
 {
-    for (int64_t k = 0; k < n_keys; k += MR) {
-        int64_t from = CDR_MAX(0, s0 + k - t), rows = n - from;
-        if (rows <= 0) break;
-        const float *p = w->p + from * BKEYS_UP + k, *ds = w->ds + from * BKEYS_UP + k;
-        for (int64_t j = 0; j < f->v_up; j += NB) tile_add_t(rows, p, w->dout + from * f->v_up + j, f->v_up, w->dv + k * f->v_up + j, f->v_up);
-        for (int64_t j = 0; j < f->dk_up; j += NB) tile_add_t(rows, ds, w->q + from * f->dk_up + j, f->dk_up, w->dk + k * f->dk_up + j, f->dk_up);
+    for (int64_t g = 0; g < n_keys && s0 + g < t + n; g += GROUP) {
+        for (int64_t j = 0; j < f->v_up; j += NB)
+            for (int64_t k = g; k < CDR_MIN(g + GROUP, n_keys); k += MR) {
+                int64_t from = CDR_MAX(0, s0 + k - t);
+                if (from < n) tile_add_t(n - from, w->p + from * P_LD + k, w->dout + from * f->v_ld + j, f->v_ld, w->dv + k * f->v_ld + j, f->v_ld);
+            }
+        for (int64_t j = 0; j < f->dk_up; j += NB)
+            for (int64_t k = g; k < CDR_MIN(g + GROUP, n_keys); k += MR) {
+                int64_t from = CDR_MAX(0, s0 + k - t);
+                if (from < n) tile_add_t(n - from, w->ds + from * P_LD + k, w->q + from * f->dk_ld + j, f->dk_ld, w->dk + k * f->dk_ld + j, f->dk_ld);
+            }
     }
 }
 
@@ -418,13 +465,13 @@ static void bwd_keys_out(const cdr_args *a, const frame *f, const bwd_work *w, i
     cdr__att_mat dkv = cdr__att_operand(a, CDR__ATB_DKV);
     int64_t S = a->type[CDR__ATB_KV].n[0];
     float *old = (a->add >> 1) & 1u ? w->old : NULL;
-    scale_row(w->dk, LN2, n * f->dk_up);                  /* q holds scale * log2(e), dk asks for scale */
+    scale_row(w->dk, LN2, n * f->dk_ld);                  /* q holds scale * log2(e), dk asks for scale */
     for (int64_t s = 0; s < n; s++) {
-        float *dk = w->dk + s * f->dk_up;
+        float *dk = w->dk + s * f->dk_ld;
         if (f->ext) memcpy(dkr_part + (h * S + s0 + s) * f->ext, dk + f->nope, sizeof(float) * (size_t)f->ext);
         if (!dkv.p) continue;
         cdr__att_store(&dkv, s0 + s, h * (f->nope + f->v), f->nope, dk, old);
-        cdr__att_store(&dkv, s0 + s, h * (f->nope + f->v) + f->nope, f->v, w->dv + s * f->v_up, old);
+        cdr__att_store(&dkv, s0 + s, h * (f->nope + f->v) + f->nope, f->v, w->dv + s * f->v_ld, old);
     }
 }
 
@@ -433,34 +480,34 @@ static void bwd_doc(const cdr_args *a, const frame *f, const bwd_work *w, int64_
 {
     cdr__att_mat dout = cdr__att_operand(a, CDR__ATB_DO), dq = cdr__att_operand(a, CDR__ATB_DQ);
     bool idle = f->start[a0] > f->pos[a0];
-    memset(w->dq, 0, sizeof(float) * (size_t)((b0 - a0) * f->dk_up));
-    zero_behind(w->q, BROWS, f->dk, f->dk_up);
-    zero_behind(w->k, BKEYS, f->dk, f->dk_up);
-    zero_behind(w->v, BKEYS, f->v, f->v_up);
-    zero_behind(w->dout, BROWS, f->v, f->v_up);
+    memset(w->dq, 0, sizeof(float) * (size_t)((b0 - a0) * f->dk_ld));
+    zero_behind(w->q, BROWS, f->dk, f->dk_ld);
+    zero_behind(w->k, BKEYS, f->dk, f->dk_ld);
+    zero_behind(w->v, BKEYS, f->v, f->v_ld);
+    zero_behind(w->dout, BROWS, f->v, f->v_ld);
     if (!idle) bwd_stats(a, f, w, h, a0, b0);
     for (int64_t s0 = a0; s0 < b0; s0 += BKEYS) {
         int64_t n_keys = CDR_MIN((int64_t)BKEYS, b0 - s0), n;
-        memset(w->dk, 0, sizeof(float) * (size_t)(up(n_keys, MR) * f->dk_up));
-        memset(w->dv, 0, sizeof(float) * (size_t)(up(n_keys, MR) * f->v_up));
+        memset(w->dk, 0, sizeof(float) * (size_t)(up(n_keys, MR) * f->dk_ld));
+        memset(w->dv, 0, sizeof(float) * (size_t)(up(n_keys, MR) * f->v_ld));
         if (!idle) {
             load_keys(f, h, s0, n_keys, w->k, w->kt);
-            load_rows(&f->kv, s0, n_keys, h * (f->nope + f->v) + f->nope, f->v, w->v, f->v_up);
-            memset(w->v + n_keys * f->v_up, 0, sizeof(float) * (size_t)((up(n_keys, NB) - n_keys) * f->v_up));
-            transpose_panels(w->v, f->v_up, up(n_keys, NB), f->v, w->vt);
+            load_rows(&f->kv, s0, n_keys, h * (f->nope + f->v) + f->nope, f->v, w->v, f->v_ld);
+            memset(w->v + n_keys * f->v_ld, 0, sizeof(float) * (size_t)((up(n_keys, NB) - n_keys) * f->v_ld));
+            transpose_panels(w->v, f->v_ld, up(n_keys, NB), f->v, w->vt);
         }
         for (int64_t t = s0; t < b0 && !idle; t += n) {
             n = CDR_MIN((int64_t)BROWS, b0 - t);
             load_queries(f, h, t, n, w->q);
-            load_rows(&dout, t, n, h * f->v, f->v, w->dout, f->v_up);
-            bwd_scores(f, w, a0, t, n, s0, n_keys);
+            load_rows(&dout, t, n, h * f->v, f->v, w->dout, f->v_ld);
+            for (int64_t i = 0; i < n; i += GROUP) bwd_scores(f, w, a0, t + i, CDR_MIN(n - i, (int64_t)GROUP), i, s0, n_keys);
             bwd_keys(f, w, t, n, s0, n_keys);
         }
         bwd_keys_out(a, f, w, h, s0, n_keys, dkr_part);
     }
     if (!dq.p) return;
-    scale_row(w->dq, f->at->scale, (b0 - a0) * f->dk_up);
-    for (int64_t t = a0; t < b0; t++) cdr__att_store(&dq, t, h * f->dk, f->dk, w->dq + (t - a0) * f->dk_up, a->add & 1u ? w->old : NULL);
+    scale_row(w->dq, f->at->scale, (b0 - a0) * f->dk_ld);
+    for (int64_t t = a0; t < b0; t++) cdr__att_store(&dq, t, h * f->dk, f->dk, w->dq + (t - a0) * f->dk_ld, a->add & 1u ? w->old : NULL);
 }
 
 /* scratch: documents, the heads' parts of dkr, then each thread's own */
