@@ -44,40 +44,6 @@ static void ref(const cdr_ref_args *a)
     }
 }
 
-enum { BLOCK = 2048 };
-
-/* elementwise on one block; out may be in */
-static void block(const cdr_adamw_attr *t, int64_t n, const float *grad, const float hyper[3], float clip, const float *w0, const float *m0,
-                  const float *v0, float *w, float *m, float *v)
-{
-    float lr = hyper[0] * t->lr_scale, c1 = hyper[1], c2 = hyper[2];
-    float b1 = t->beta1, b2 = t->beta2, d1 = 1.0f - b1, d2 = 1.0f - b2, eps = t->eps, wd = t->weight_decay;
-    for (int64_t i = 0; i < n; i++) {
-        float g = grad[i] * clip;
-        float mi = b1 * m0[i] + d1 * g, vi = b2 * v0[i] + d2 * g * g;
-        m[i] = mi;
-        v[i] = vi;
-        w[i] = w0[i] - lr * (c1 * mi / (sqrtf(c2 * vi) + eps) + wd * w0[i]);
-    }
-}
-
-static cdr_status run(const cdr_args *a)
-{
-    int64_t n = cdr_type_elems(&a->type[0]);
-    const float *grad = a->ptr[0], *clip = a->ptr[1], *hyper = a->ptr[2], *w0 = a->ptr[3], *m0 = a->ptr[4], *v0 = a->ptr[5];
-    float *w = a->ptr[7], *m = a->ptr[8], *v = a->ptr[9];
-    char *weight = a->ptr[10];
-    int dtype = a->type[10].dtype;
-    size_t elem = weight ? (size_t)cdr_dtype_bytes(dtype, 1) : 0;
-#pragma omp parallel for num_threads(a->lane->n_threads) schedule(static) if (n > 16384)
-    for (int64_t b = 0; b < n; b += BLOCK) {
-        int64_t k = CDR_MIN(n - b, (int64_t)BLOCK);
-        block(a->attr, k, grad + b, hyper, *clip, w0 + b, m0 + b, v0 + b, w + b, m + b, v + b);
-        if (weight) cdr_from_f32(dtype, w + b, weight + (size_t)b * elem, k);
-    }
-    return CDR_OK;
-}
-
 static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     (void)attr; (void)n_in; (void)n_out;
@@ -86,7 +52,8 @@ static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 }
 
 static const cdr_kernel kernels[] = {
-    { .name = "base", .bits = "ieee", .device = CDR_DEV_CPU, .run = run },
+    { .name = "avx2", .bits = "ieee", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .run = cdr__adamw_avx2 },
+    { .name = "base", .bits = "ieee", .device = CDR_DEV_CPU, .run = cdr__adamw_base },
     { .name = NULL }
 };
 

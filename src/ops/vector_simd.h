@@ -1,0 +1,258 @@
+/* vector_simd.h: loops of elementwise kernels, in vectors of the instruction set that the including file is compiled for
+ * (4 floats in a portable file, 8 with AVX2, 16 with AVX-512). The same bits in all: no lane sees its neighbour, and every function
+ * is the scalar one of ops/cpu.h, operation by operation. A row is walked in blocks, which are converted into buffers that stay in L1:
+ *
+ *   float x_buf[CDR_BLOCK], y_buf[CDR_BLOCK];
+ *   CDR_BLOCKS(at, n, D) {                                          // [at, at + n) of D elements
+ *       const float *x = cdr_take(tx->dtype, row, at, n, x_buf);     // F32: x is the row itself, no copy
+ *       float *y = cdr_room(ty->dtype, out, at, n, stream, y_buf);
+ *       for (int64_t i = 0; i < n; i += CDR_LANES) cdr_vput(y + i, cdr_vexp(cdr_vget(x + i)));
+ *       cdr_give(ty->dtype, y, out, at, n, stream);                 // rounds once
+ *   }
+ *   if (stream) cdr_stream_end();
+ *
+ * What cdr_take and cdr_room give can be read and written up to the next multiple of CDR_LANES.
+ * stream: past the caches (cdr_streams), where an operator writes one large output. Measured on Zen 3: a store brings its line in first, a
+ * third of a copy's traffic; with three outputs and more the write-combining buffers do not suffice, and it is two to three times slower. */
+#ifndef CDR_OPS_VECTOR_SIMD_H
+#define CDR_OPS_VECTOR_SIMD_H
+
+#include "ops/cpu.h"
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__AVX512F__)
+#define CDR_LANES 16
+#elif defined(__AVX2__)
+#define CDR_LANES 8
+#else
+#define CDR_LANES 4
+#endif
+#define CDR_VINLINE static inline __attribute__((always_inline))
+
+typedef float cdr_vf __attribute__((vector_size(4 * CDR_LANES)));
+typedef uint32_t cdr_vu __attribute__((vector_size(4 * CDR_LANES)));
+typedef int32_t cdr_vi __attribute__((vector_size(4 * CDR_LANES)));
+typedef uint16_t cdr_vh __attribute__((vector_size(2 * CDR_LANES)));
+
+/* ---- vectors --------------------------------------------------------------------------------------------------------- */
+CDR_VINLINE cdr_vf cdr_vget(const float *p)
+{
+    cdr_vf x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+CDR_VINLINE void cdr_vput(float *p, cdr_vf x) { memcpy(p, &x, sizeof x); }
+CDR_VINLINE cdr_vf cdr_vset(float x) { return x - (cdr_vf){ 0 }; }         /* -0 stays -0 */
+CDR_VINLINE cdr_vf cdr_vpick(cdr_vi mask, cdr_vf a, cdr_vf b) { return (cdr_vf)(((cdr_vi)a & mask) | ((cdr_vi)b & ~mask)); }
+
+/* a > b ? a : b and a < b ? a : b: where one is NaN the result is b */
+CDR_VINLINE cdr_vf cdr_vmax(cdr_vf a, cdr_vf b)
+{
+#if defined(__AVX512F__)
+    return (cdr_vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (cdr_vf)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(__SSE2__)
+    return (cdr_vf)_mm_max_ps((__m128)a, (__m128)b);
+#else
+    return cdr_vpick(a > b, a, b);
+#endif
+}
+CDR_VINLINE cdr_vf cdr_vmin(cdr_vf a, cdr_vf b)
+{
+#if defined(__AVX512F__)
+    return (cdr_vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (cdr_vf)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(__SSE2__)
+    return (cdr_vf)_mm_min_ps((__m128)a, (__m128)b);
+#else
+    return cdr_vpick(a < b, a, b);
+#endif
+}
+
+/* BF16 in the upper halves of the words, as cdr_f32_to_bf16; the lower halves are zero: the rounded value as F32 */
+CDR_VINLINE cdr_vf cdr_vround_bf16(cdr_vf x)
+{
+    cdr_vu u = (cdr_vu)x, even = u + 0x7fffu + ((u >> 16) & 1u), quiet = u | 0x400000u;
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    u = (cdr_vu)_mm256_blendv_ps((__m256)even, (__m256)quiet, _mm256_cmp_ps((__m256)x, (__m256)x, _CMP_UNORD_Q));
+#else
+    u = (cdr_vu)cdr_vpick(x == x, (cdr_vf)even, (cdr_vf)quiet);
+#endif
+    return (cdr_vf)(u & 0xffff0000u);
+}
+CDR_VINLINE cdr_vf cdr_vget_bf16(const uint16_t *p)
+{
+    cdr_vh h;
+    memcpy(&h, p, sizeof h);
+    return (cdr_vf)(__builtin_convertvector(h, cdr_vu) << 16);
+}
+CDR_VINLINE cdr_vh cdr_vnarrow(cdr_vf x)
+{
+    cdr_vu u = (cdr_vu)cdr_vround_bf16(x) >> 16;
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return (cdr_vh)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)u), _mm256_extracti128_si256((__m256i)u, 1));
+#else
+    return __builtin_convertvector(u, cdr_vh);
+#endif
+}
+CDR_VINLINE void cdr_vput_bf16(uint16_t *p, cdr_vf x)
+{
+    cdr_vh h = cdr_vnarrow(x);
+    memcpy(p, &h, sizeof h);
+}
+
+/* As cdr_exp and cdr_tanh. Written out, because compilers turn the scalar clamps into a second copy of what follows them: with
+ * two divisions for each x, swiglu was half as fast. */
+CDR_VINLINE cdr_vf cdr_vexp(cdr_vf x)
+{
+    x = cdr_vmin(cdr_vset(88.8f), cdr_vmax(cdr_vset(-87.3f), x));
+    cdr_vf k = x * 1.44269504f + 12582912.0f, n = k - 12582912.0f;
+    cdr_vf r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+    cdr_vf p = cdr_vset(1.0f / 5040.0f);
+    p = p * r + 1.0f / 720.0f;
+    p = p * r + 1.0f / 120.0f;
+    p = p * r + 1.0f / 24.0f;
+    p = p * r + 1.0f / 6.0f;
+    p = p * r + 0.5f;
+    p = p * (r * r) + r + 1.0f;
+    return p * (cdr_vf)(((cdr_vu)k - 0x4b400000u + 127u) << 23);
+}
+CDR_VINLINE cdr_vf cdr_vtanh(cdr_vf x)
+{
+    const cdr_vu sign = (cdr_vu)x & 0x80000000u;
+    cdr_vf y = cdr_vmax(cdr_vset(-40.0f), -2.0f * (cdr_vf)((cdr_vu)x & 0x7fffffffu));
+    cdr_vf k = y * 1.44269504f + 12582912.0f, n = k - 12582912.0f;
+    cdr_vf r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
+    cdr_vf p = cdr_vset(1.0f / 5040.0f);
+    p = p * r + 1.0f / 720.0f;
+    p = p * r + 1.0f / 120.0f;
+    p = p * r + 1.0f / 24.0f;
+    p = p * r + 1.0f / 6.0f;
+    p = p * r + 0.5f;
+    p = p * (r * r) + r;
+    cdr_vf scale = (cdr_vf)(((cdr_vu)k - 0x4b400000u + 127u) << 23);
+    cdr_vf t = scale * p + (scale - 1.0f), z = -t / (2.0f + t);
+    return (cdr_vf)(((cdr_vu)z & 0x7fffffffu) | sign);
+}
+CDR_VINLINE cdr_vf cdr_vsigmoid(cdr_vf x) { return 1.0f / (1.0f + cdr_vexp(-x)); }
+
+/* ---- cdr_dot's sum, formed while something else is done: partial sum j is element j mod 16 -------------------------- */
+enum { CDR_SUM_VECS = 16 / CDR_LANES };
+typedef struct { cdr_vf v[CDR_SUM_VECS]; } cdr_sum16;
+CDR_VINLINE float cdr_sum16_total(const cdr_sum16 *s)
+{
+    float p[16];
+    memcpy(p, s->v, sizeof p);
+    for (int w = 8; w > 0; w /= 2) for (int j = 0; j < w; j++) p[j] += p[j + w];
+    return p[0];
+}
+
+/* ---- blocks of a row ------------------------------------------------------------------------------------------------ */
+enum { CDR_BLOCK = 512 };
+#define CDR_BLOCKS(at, n, all) for (int64_t at = 0, n; at < (all) && (n = CDR_MIN((all) - at, (int64_t)CDR_BLOCK), 1); at += n)
+
+CDR_VINLINE void cdr_widen_block(const void *src, int64_t n, float *dst)
+{
+    const uint16_t *x = (const uint16_t *)src;
+    int64_t i = 0;
+    for (; i + CDR_LANES <= n; i += CDR_LANES) cdr_vput(dst + i, cdr_vget_bf16(x + i));
+    for (; i < n; i++) dst[i] = cdr_bf16_to_f32(x[i]);
+}
+/* Elements at .. at + n of a row as F32: the row's own bytes or buf. Beyond n: zeros in buf. */
+CDR_VINLINE const float *cdr_take(int dtype, const void *row, int64_t at, int64_t n, float *buf)
+{
+    if (dtype == CDR_F32 && n % CDR_LANES == 0) return (const float *)row + at;
+    if (dtype == CDR_BF16) cdr_widen_block((const uint16_t *)row + at, n, buf);
+    else if (dtype == CDR_F32) memcpy(buf, (const float *)row + at, (size_t)n * sizeof(float));
+    else cdr_to_f32(dtype, (const char *)row + cdr_dtype_bytes(dtype, at), buf, n);
+    for (int64_t i = n; i % CDR_LANES != 0; i++) buf[i] = 0.0f;
+    return buf;
+}
+CDR_VINLINE float *cdr_room(int dtype, void *row, int64_t at, int64_t n, bool stream, float *buf)
+{
+    return dtype == CDR_F32 && n % CDR_LANES == 0 && !stream ? (float *)row + at : buf;
+}
+
+/* Are outputs of so many bytes written past the caches? Not what the next operator may still find in one. */
+enum { CDR_STREAM_BYTES = 24 << 20 };
+static inline bool cdr_streams(const cdr_type *t) { return cdr_type_bytes(t) >= CDR_STREAM_BYTES; }
+CDR_VINLINE void cdr_stream_end(void)
+{
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+#if defined(__SSE2__)
+CDR_VINLINE bool cdr_can_stream(const void *dst) { return ((uintptr_t)dst & (4 * CDR_LANES - 1)) == 0; }
+CDR_VINLINE void cdr_vstream(float *p, cdr_vf x)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_ps(p, (__m512)x);
+#elif defined(__AVX2__)
+    _mm256_stream_ps(p, (__m256)x);
+#else
+    _mm_stream_ps(p, (__m128)x);
+#endif
+}
+CDR_VINLINE void cdr_vstream_bf16(uint16_t *p, cdr_vf x0, cdr_vf x1)       /* 2 CDR_LANES elements */
+{
+    cdr_vh h[2] = { cdr_vnarrow(x0), cdr_vnarrow(x1) };
+    cdr_vf both;
+    memcpy(&both, h, sizeof both);
+    cdr_vstream((float *)(void *)p, both);
+}
+#else
+CDR_VINLINE bool cdr_can_stream(const void *dst) { return dst == NULL; }
+CDR_VINLINE void cdr_vstream(float *p, cdr_vf x) { cdr_vput(p, x); }
+CDR_VINLINE void cdr_vstream_bf16(uint16_t *p, cdr_vf x0, cdr_vf x1)
+{
+    cdr_vput_bf16(p, x0);
+    cdr_vput_bf16(p + CDR_LANES, x1);
+}
+#endif
+
+CDR_VINLINE void cdr_narrow_block(const float *src, void *dst, int64_t n, bool stream)
+{
+    uint16_t *y = (uint16_t *)dst;
+    int64_t i = 0;
+    if (stream && cdr_can_stream(y))
+        for (; i + 2 * CDR_LANES <= n; i += 2 * CDR_LANES) cdr_vstream_bf16(y + i, cdr_vget(src + i), cdr_vget(src + i + CDR_LANES));
+    for (; i + CDR_LANES <= n; i += CDR_LANES) cdr_vput_bf16(y + i, cdr_vget(src + i));
+    for (; i < n; i++) y[i] = cdr_f32_to_bf16(src[i]);
+}
+/* Elements at .. at + n of a row become src, rounded once; src from cdr_room. */
+CDR_VINLINE void cdr_give(int dtype, const float *src, void *row, int64_t at, int64_t n, bool stream)
+{
+    float *to = (float *)row + at;
+    if (dtype == CDR_F32 && src == to) return;
+    if (dtype == CDR_BF16) {
+        cdr_narrow_block(src, (uint16_t *)row + at, n, stream);
+    } else if (dtype == CDR_F32) {
+        int64_t i = 0;
+        if (stream && cdr_can_stream(to)) for (; i + CDR_LANES <= n; i += CDR_LANES) cdr_vstream(to + i, cdr_vget(src + i));
+        memcpy(to + i, src + i, (size_t)(n - i) * sizeof(float));
+    } else {
+        cdr_from_f32(dtype, src, (char *)row + cdr_dtype_bytes(dtype, at), n);
+    }
+}
+/* The same, added to what is there; src may be buf. old: CDR_BLOCK floats. */
+CDR_VINLINE void cdr_give_sum(int dtype, const float *src, void *row, int64_t at, int64_t n, float *old, float *sum)
+{
+    const float *o = cdr_take(dtype, row, at, n, old);
+    float *s = cdr_room(dtype, row, at, n, false, sum);
+    for (int64_t i = 0; i < n; i += CDR_LANES) cdr_vput(s + i, cdr_vget(o + i) + cdr_vget(src + i));
+    cdr_give(dtype, s, row, at, n, false);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
