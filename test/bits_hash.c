@@ -1,6 +1,11 @@
-/* bits_hash.c: one line of hash per thing that must have the same bits whatever compiler built the library: each base kernel
- * over its operator's table of cases, and a small model that is trained, evaluated and sampled with base kernels alone.
- * test/test_compilers.sh compares what the builds of gcc and clang print. */
+/* bits_hash.c: one line of hash per thing that must have the same bits whatever compiler built the library, and whether vector
+ * instructions are the processor's or emulated.
+ *   bits_hash            each base kernel over its operator's table of cases, and a small model that is trained, evaluated and
+ *                        sampled with base kernels alone
+ *   bits_hash kernels    each kernel of this machine, capped by CADRE_ISA, over its operator's cases, and the matrix product by
+ *                        each of its paths on numbers of all sizes: also where products and sums are subnormal
+ * test/test_compilers.sh and test/test_emulated.sh compare what different builds print. */
+#include "ops/linear/gemm.h"
 #include "run/check.h"
 #include "tiny.h"
 
@@ -38,10 +43,10 @@ static cdr_status run(const cdr_check_target *t, const cdr_kernel *k, const cdr_
     return st;
 }
 
-static int kernels(void)
+static int kernels(uint32_t isa)
 {
     static row table[MAX_KERNELS];
-    const cdr_check_target t = { .device = CDR_DEV_CPU, .isa = 0, .run = run, .ctx = table };
+    const cdr_check_target t = { .device = CDR_DEV_CPU, .isa = isa, .run = run, .ctx = table };
     cdr_check_sum checked;
     cdr_text report = { 0 };
     cdr_err err = { CDR_OK, "", "" };
@@ -54,6 +59,48 @@ static int kernels(void)
             if (s->n > 0) printf("%s, kernel %s: %016llx of %lld bytes\n", cdr_ops[i]->name, k->name, (unsigned long long)s->hash, (long long)s->n);
         }
     return st != CDR_OK || !table[0].kernel;
+}
+
+/* BF16 of any sign and fraction, the exponent field evenly drawn from lo .. hi; 0 is a subnormal or zero. */
+static void draw_bf16(uint16_t *x, int64_t n, uint64_t stream, unsigned lo, unsigned hi)
+{
+    const cdr_rng_key key = { 7, stream, 0 };
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t u = cdr_rng_u64(key, (uint64_t)i);
+        x[i] = (uint16_t)((u & 0x807f) | (lo + (u >> 32) % (hi - lo + 1)) << 7);
+    }
+}
+
+/* y_MN = a_MK b_NK^T, BF16 operands, F32 result; the sums stay far below infinity */
+static void products(uint32_t isa)
+{
+    static const struct { const char *name; uint32_t needs; } path[] = {
+        { "base", 0 }, { "avx2", CDR_ISA_AVX2 }, { "avx512", CDR_ISA_AVX2 | CDR_ISA_AVX512 },
+        { "avx512_bf16", CDR_ISA_AVX2 | CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16 },
+    };
+    static const struct { const char *name; unsigned a_lo, a_hi, b_lo, b_hi; } sizes[] = {
+        { "near 1", 117, 137, 117, 137 }, { "subnormal products and sums", 50, 75, 50, 75 }, { "of all sizes", 0, 150, 0, 150 },
+        { "subnormal times large", 0, 3, 200, 230 },
+    };
+    static const int64_t shape[][3] = { { 1, 64, 2 }, { 7, 70, 131 }, { 33, 129, 64 }, { 65, 33, 521 }, { 16, 16, 32 } };
+    static uint16_t a[65 * 521], b[129 * 521];
+    static float y[65 * 129];
+    _Static_assert(CDR_COUNT(path) == CDR__N_GEMM, "a name for each path");
+    for (int p = 0; p < CDR__N_GEMM; p++)
+        for (int k = 0; k < CDR_COUNT(sizes) && !(path[p].needs & ~isa); k++) {
+            sum s = { 0 };
+            for (int i = 0; i < CDR_COUNT(shape); i++) {
+                const int64_t M = shape[i][0], N = shape[i][1], K = shape[i][2];
+                draw_bf16(a, M * K, 2 * (uint64_t)i, sizes[k].a_lo, sizes[k].a_hi);
+                draw_bf16(b, N * K, 2 * (uint64_t)i + 1, sizes[k].b_lo, sizes[k].b_hi);
+                char *block = cdr_alloc(cdr__gemm_work_bytes(p, M, N, K, 1) + 64);
+                cdr__gemm(p, &(cdr__gemm_args){ .m = M, .n = N, .k = K, .a = cdr__rows(CDR_BF16, a, K), .b = cdr__cols(CDR_BF16, b, K),
+                          .c = y, .c_dtype = CDR_F32, .c_pitch = N }, (void *)(((uintptr_t)block + 63) / 64 * 64), 1);
+                add(&s, y, (size_t)(M * N) * sizeof *y);
+                cdr_free(block);
+            }
+            printf("product by %s, numbers %s: %016llx of %lld bytes\n", path[p].name, sizes[k].name, (unsigned long long)s.hash, (long long)s.n);
+        }
 }
 
 static int model(int dtype)
@@ -78,9 +125,20 @@ static int model(int dtype)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "kernels") == 0) {
+        cdr_err err = { CDR_OK, "", "" };
+        const uint32_t isa = cdr_cpu_isa(&err);
+        if (err.status != CDR_OK) {
+            fprintf(stderr, "%s\n", err.text);
+            return 2;
+        }
+        printf("level %s\n", cdr_isa_name(isa));
+        products(isa);
+        return kernels(isa);
+    }
     int n_bad = model(CDR_F32) + model(CDR_BF16);              /* first: a child forked after an OpenMP region hangs */
-    n_bad += kernels();
+    n_bad += kernels(0);
     return n_bad != 0;
 }
