@@ -77,6 +77,7 @@ static void products(uint32_t isa)
     static const struct { const char *name; uint32_t needs; } path[] = {
         { "base", 0 }, { "avx2", CDR_ISA_AVX2 }, { "avx512", CDR_ISA_AVX2 | CDR_ISA_AVX512 },
         { "avx512_bf16", CDR_ISA_AVX2 | CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16 },
+        { "amx", CDR_ISA_AVX2 | CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16 | CDR_ISA_AMX },
     };
     static const struct { const char *name; unsigned a_lo, a_hi, b_lo, b_hi; } sizes[] = {
         { "near 1", 117, 137, 117, 137 }, { "subnormal products and sums", 50, 75, 50, 75 }, { "of all sizes", 0, 150, 0, 150 },

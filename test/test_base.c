@@ -465,7 +465,7 @@ static void nearest_names(void)
 static void isa_cap(void)
 {
     cdr_err err = { 0 };
-    uint32_t m = 0, all = CDR_ISA_AVX2 | CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16, gpu = CDR_ISA_SM80 | CDR_ISA_SM90;
+    uint32_t m = 0, all = CDR_ISA_AVX2 | CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16 | CDR_ISA_AMX, gpu = CDR_ISA_SM80 | CDR_ISA_SM90;
     const char *before = getenv("CADRE_ISA");
     char *kept = before ? strdup(before) : NULL;
     unsetenv("CADRE_ISA");
@@ -478,6 +478,8 @@ static void isa_cap(void)
     setenv("CADRE_ISA", "avx512", 1);
     T_CHECK(cdr_isa_cap(&m, &err) == CDR_OK && m == (CDR_ISA_AVX2 | CDR_ISA_AVX512 | gpu));
     setenv("CADRE_ISA", "avx512_bf16", 1);
+    T_CHECK(cdr_isa_cap(&m, &err) == CDR_OK && m == ((all & ~(uint32_t)CDR_ISA_AMX) | gpu));
+    setenv("CADRE_ISA", "amx", 1);
     T_CHECK(cdr_cpu_isa(&err) == has && err.status == CDR_OK);
     static const char *const bad[] = { "avx", "AVX2", "avx2,base", "avx2,,sm80", "avx2 sm80", ",", "sm70" };
     for (int i = 0; i < CDR_COUNT(bad); i++) {
@@ -493,7 +495,8 @@ static void isa_cap(void)
     if (kept) setenv("CADRE_ISA", kept, 1);
     free(kept);
     T_STR(cdr_isa_name(0), "base");
-    T_STR(cdr_isa_name(all), "avx512_bf16");
+    T_STR(cdr_isa_name(all), "amx");
+    T_STR(cdr_isa_name(all & ~(uint32_t)CDR_ISA_AMX), "avx512_bf16");
     T_STR(cdr_isa_name(CDR_ISA_AVX2), "avx2");
     T_STR(cdr_isa_name(gpu), "sm90");
 }

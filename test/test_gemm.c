@@ -11,6 +11,7 @@ static const struct { int path; uint32_t needs; const char *name; bool bf16_only
     { CDR__GEMM_AVX2, CDR_ISA_AVX2, "avx2", false },
     { CDR__GEMM_AVX512, CDR_ISA_AVX512, "avx512", false },
     { CDR__GEMM_AVX512_BF16, CDR_ISA_AVX512_BF16, "avx512_bf16", true },
+    { CDR__GEMM_AMX, CDR_ISA_AMX, "amx", true },
 };
 _Static_assert(CDR_COUNT(paths) == CDR__N_GEMM, "a path is not tested");
 

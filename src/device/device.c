@@ -20,6 +20,7 @@ static const struct { const char *name; uint32_t kind, allows; } isa_rows[] = {
     { "avx2",        0, CDR_ISA_AVX2 },
     { "avx512",      0, CDR_ISA_AVX2 | CDR_ISA_AVX512 },
     { "avx512_bf16", 0, CDR_ISA_AVX2 | CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16 },
+    { "amx",         0, CDR_ISA_AVX2 | CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16 | CDR_ISA_AMX },
     { "sm80",        1, CDR_ISA_SM80 },
     { "sm90",        1, CDR_ISA_SM80 | CDR_ISA_SM90 },
 };
@@ -37,7 +38,7 @@ cdr_status cdr_isa_cap(uint32_t *allowed, cdr_err *err)
             if (strlen(isa_rows[i].name) == n && memcmp(isa_rows[i].name, at, n) == 0) row = i;
         if (row < 0)
             CDR_FAIL_ID(err, CDR_EUSER, "machine.isa", "CADRE_ISA: unknown value \"%.*s\"; it caps the instruction set. "
-                        "Take one of base, avx2, avx512, avx512_bf16, and one of sm80, sm90, with a comma between", (int)CDR_MIN(n, (size_t)40), at);
+                        "Take one of base, avx2, avx512, avx512_bf16, amx, and one of sm80, sm90, with a comma between", (int)CDR_MIN(n, (size_t)40), at);
         uint32_t kind = isa_rows[row].kind;
         if (given[kind])
             CDR_FAIL_ID(err, CDR_EUSER, "machine.isa", "CADRE_ISA: \"%s\" is the second value for the %s; one of each kind is allowed. "
@@ -47,7 +48,7 @@ cdr_status cdr_isa_cap(uint32_t *allowed, cdr_err *err)
         at += n;
         if (*at == ',') at++;
     }
-    *allowed = (mask[0] & (CDR_ISA_AVX2 | CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16)) | (mask[1] & (CDR_ISA_SM80 | CDR_ISA_SM90));
+    *allowed = (mask[0] & (CDR_ISA_AVX2 | CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16 | CDR_ISA_AMX)) | (mask[1] & (CDR_ISA_SM80 | CDR_ISA_SM90));
     return CDR_OK;
 }
 
@@ -55,6 +56,7 @@ const char *cdr_isa_name(uint32_t isa)
 {
     if (isa & CDR_ISA_SM90) return "sm90";
     if (isa & CDR_ISA_SM80) return "sm80";
+    if (isa & CDR_ISA_AMX) return "amx";
     if (isa & CDR_ISA_AVX512_BF16) return "avx512_bf16";
     if (isa & CDR_ISA_AVX512) return "avx512";
     if (isa & CDR_ISA_AVX2) return "avx2";

@@ -19,7 +19,7 @@ extern "C" {
 typedef enum { CDR_S_COMPUTE, CDR_S_COMM, CDR_S_OUT, CDR_S_IN, CDR_N_STREAMS } cdr_stream;
 typedef enum { CDR_DEV_CPU, CDR_DEV_CUDA, CDR_N_DEVICES } cdr_device_kind;
 /* bits of a kernel's `needs` and of a device's `isa` */
-enum { CDR_ISA_AVX2 = 1, CDR_ISA_AVX512 = 2, CDR_ISA_AVX512_BF16 = 4, CDR_ISA_SM80 = 8, CDR_ISA_SM90 = 16 };
+enum { CDR_ISA_AVX2 = 1, CDR_ISA_AVX512 = 2, CDR_ISA_AVX512_BF16 = 4, CDR_ISA_SM80 = 8, CDR_ISA_SM90 = 16, CDR_ISA_AMX = 32 };
 enum { CDR_MAX_TIERS = 4 };
 
 struct cdr_args;             /* graph/op.h: what a kernel is called with */
@@ -49,7 +49,7 @@ struct cdr_device {
 };
 
 cdr_status cdr_device_open(int kind, int index, int n_threads, cdr_device **d, cdr_err *err);
-uint32_t cdr_cpu_isa(cdr_err *err);             /* of this machine, capped by CADRE_ISA (base avx2 avx512 avx512_bf16) */
+uint32_t cdr_cpu_isa(cdr_err *err);             /* of this machine, capped by CADRE_ISA (base avx2 avx512 avx512_bf16 amx) */
 /* CDR_ISA_* that CADRE_ISA allows (one CPU level, one GPU level, comma; unset: all); an unknown value is an error.
  * cdr_device_open applies it. cdr_cpu_isa returns 0 and fills err where it fails. */
 cdr_status cdr_isa_cap(uint32_t *allowed, cdr_err *err);

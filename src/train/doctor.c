@@ -22,7 +22,7 @@ static uint32_t built_isa(void)
 static void isa_names(uint32_t isa, cdr_text *t, cdr_jw *w)
 {
     static const struct { uint32_t bit; const char *name; } names[] = { { 0, "base" }, { CDR_ISA_AVX2, "avx2" }, { CDR_ISA_AVX512, "avx512" },
-                                                                        { CDR_ISA_AVX512_BF16, "avx512_bf16" } };
+                                                                        { CDR_ISA_AVX512_BF16, "avx512_bf16" }, { CDR_ISA_AMX, "amx" } };
     for (int i = 0; i < CDR_COUNT(names); i++) {
         if (names[i].bit && !(isa & names[i].bit)) continue;
         cdr_text_printf(t, " %s", names[i].name);
@@ -100,7 +100,7 @@ static void hardware(cdr_text *t, cdr_jw *w, uint32_t isa, const cdr_device *cpu
 static void switches(cdr_text *t, cdr_jw *w)
 {
     static const struct { const char *name, *what; } env[] = {
-        { "CADRE_ISA", "caps the kernels: base avx2 avx512 avx512_bf16, sm80 sm90; one of each kind, comma" },
+        { "CADRE_ISA", "caps the kernels: base avx2 avx512 avx512_bf16 amx, sm80 sm90; one of each kind, comma" },
         { "OMP_NUM_THREADS", "threads of a rank under machine.threads: auto" },
     };
     cdr_text_printf(t, "switches\n");
@@ -149,6 +149,7 @@ cdr_status cdr_doctor(const cdr_doctor_args *a, cdr_result *r, cdr_err *err)
     cdr_jw_begin(&w, "parts", '[');
     row(&t, &w, "avx2", isa & CDR_ISA_AVX2, "fast kernels on 256 bits", "plain C kernels alone: several times slower");
     row(&t, &w, "avx512_bf16", isa & CDR_ISA_AVX512_BF16, "BF16 products in hardware", "precision.compute: auto is f32");
+    row(&t, &w, "amx", isa & CDR_ISA_AMX, "BF16 products in tiles", "vectors do BF16 products, several times slower");
     row(&t, &w, "cuda plug-in", built, plugin, "machine.device=cuda: build with CADRE_CUDA=ON");
     row(&t, &w, "gpu driver", gpu != NULL, gpu ? gpu->name : "", "machine.device=cuda; plans for a GPU still work");
     row(&t, &w, "mpirun", in_path("mpirun"), "several hosts, in a later version", "nothing yet: transport mpi is reserved");

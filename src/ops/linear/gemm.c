@@ -18,7 +18,8 @@
 #include <assert.h>
 #include <omp.h>
 
-static const cdr__gemm_isa *const isas[CDR__N_GEMM] = { &cdr__gemm_base, &cdr__gemm_avx2, &cdr__gemm_avx512, &cdr__gemm_avx512_bf16 };
+static const cdr__gemm_isa *const isas[CDR__N_GEMM] = { &cdr__gemm_base, &cdr__gemm_avx2, &cdr__gemm_avx512, &cdr__gemm_avx512_bf16,
+                                                        &cdr__gemm_amx };
 
 enum { A_PAD = 16 };                                             /* units: one line of cache */
 enum { NC_MAX = 1024, NC_MIN = 64 };                             /* columns of a shared packed B; multiples of every nr */
@@ -78,6 +79,8 @@ static int64_t acc_units(const cdr__gemm_isa *isa, int64_t m, int64_t n, int64_t
     const int64_t cols = units > isa->kc_min ? NC_MAX : GROUP * isa->nr;
     return round_up(CDR_MIN(round_up(m, isa->mr), isa->mc) * CDR_MIN(round_up(n, isa->nr), cols), 16);
 }
+
+int cdr__gemm_layout(int path) { return isas[path]->layout; }
 
 size_t cdr__gemm_work_bytes(int path, int64_t m, int64_t n, int64_t k, int n_threads)
 {
@@ -225,6 +228,7 @@ static void run_rows(const plan *p, int64_t i_first, int64_t i_last, int64_t j0,
     const cdr__mat *x = &p->g->a;
     const bool k_contig = x->col == 1;
     const int pair = p->isa->pair;
+    if (p->isa->begin) p->isa->begin();
     block k = { .j0 = j0, .n_cols = n_cols, .a = own, .b = b, .acc = (float *)(own + p->acc_at), .piece = own + p->piece_at };
     for (k.i0 = i_first; k.i0 < i_last; k.i0 += k.n_rows) {
         k.n_rows = CDR_MIN(i_last - k.i0, p->mc);
@@ -245,6 +249,7 @@ static void run_rows(const plan *p, int64_t i_first, int64_t i_last, int64_t j0,
             k.u0 += k.n_u;
         } while (k.u0 < p->units);
     }
+    if (p->isa->end) p->isa->end();
 }
 
 /* ---- threads ---------------------------------------------------------------------------------------------------------- */

@@ -48,8 +48,10 @@ typedef struct {
     int pair;                    /* elements of a unit */
     int step;                    /* units that one step of the kernel takes: k is padded with zeros to whole steps; 64 % step == 0 */
     int layout;                  /* of panels that it reads as its own packed B (nr rows of W; pair 1: as BF16 too); CDR_ROWS: none */
-    bool a_panels;               /* pack_a makes panels from either orientation */
-    void (*pack_a[2][2])(const cdr__pack *s);      /* [dtype][k_contig]: to rows [n_i][ld], or panels [n_i / mr][units][mr] */
+    bool a_panels;               /* pack_a makes panels from either orientation, of zeros where rows or units are padding */
+    void (*begin)(void), (*end)(void);             /* NULL, or: each thread, before its first and after its last call of kernel */
+    void (*pack_a[2][2])(const cdr__pack *s);      /* [dtype][k_contig]: to rows [n_i][ld], or panels [n_i / mr][units][mr]; of step > 1:
+                                                    * [n_i / mr][units / step][mr][step] */
     void (*pack_b[2][2])(const cdr__pack *s);      /* panels [n_i / nr][units][nr]; columns from n_i on are zeros */
     void (*pack_across)(const cdr__pack *s);       /* pair 2 with a layout: W[64][..] of VNNI64, src its word (0, j), to units (k pairs) */
     void (*kernel)(const cdr__tile *t);
@@ -58,7 +60,7 @@ typedef struct {
 } cdr__gemm_isa;
 _Static_assert(CDR_F32 == 0 && CDR_BF16 == 1, "the tables are indexed by dtype");
 
-extern const cdr__gemm_isa cdr__gemm_base, cdr__gemm_avx2, cdr__gemm_avx512, cdr__gemm_avx512_bf16;
+extern const cdr__gemm_isa cdr__gemm_base, cdr__gemm_avx2, cdr__gemm_avx512, cdr__gemm_avx512_bf16, cdr__gemm_amx;
 
 /* ---- bodies; dtype, pair, nr, mr are constants where they are called, so that each folds to one loop -------------- */
 /* As cdr_f32_to_bf16, without a branch. */

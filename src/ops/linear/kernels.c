@@ -2,7 +2,7 @@
  * linear:     m = T, n = N, k = K     A = x,    B = w^T
  * linear_dx:  m = T, n = K, k = N     A = dy,   B = w
  * linear_dw:  m = N, n = K, k = T     A = dy^T, B = x
- * Numeric classes: "base"; "fma" for AVX2 and AVX-512 F32, which agree to the bit; "bf16dot" (gemm.h). */
+ * Numeric classes: "base"; "fma" for AVX2 and AVX-512 F32, which agree to the bit; "bf16dot"; "amx" (gemm.h). */
 #include "ops/linear/gemm.h"
 #include "ops/linear/linear.h"
 #include <assert.h>
@@ -62,38 +62,44 @@ static size_t work_rows_base(WORK_ARGS) { UNUSED; return work_rows(CDR__GEMM_BAS
 static size_t work_rows_avx2(WORK_ARGS) { UNUSED; return work_rows(CDR__GEMM_AVX2, t, n_threads); }
 static size_t work_rows_avx512(WORK_ARGS) { UNUSED; return work_rows(CDR__GEMM_AVX512, t, n_threads); }
 static size_t work_rows_bf16(WORK_ARGS) { UNUSED; return work_rows(CDR__GEMM_AVX512_BF16, t, n_threads); }
+static size_t work_rows_amx(WORK_ARGS) { UNUSED; return work_rows(CDR__GEMM_AMX, t, n_threads); }
 static size_t work_dw_base(WORK_ARGS) { UNUSED; return work_dw(CDR__GEMM_BASE, t, n_threads); }
 static size_t work_dw_avx2(WORK_ARGS) { UNUSED; return work_dw(CDR__GEMM_AVX2, t, n_threads); }
 static size_t work_dw_avx512(WORK_ARGS) { UNUSED; return work_dw(CDR__GEMM_AVX512, t, n_threads); }
 static size_t work_dw_bf16(WORK_ARGS) { UNUSED; return work_dw(CDR__GEMM_AVX512_BF16, t, n_threads); }
+static size_t work_dw_amx(WORK_ARGS) { UNUSED; return work_dw(CDR__GEMM_AMX, t, n_threads); }
 
 static cdr_status linear_base(const cdr_args *a) { run_linear(CDR__GEMM_BASE, a); return CDR_OK; }
 static cdr_status linear_avx2(const cdr_args *a) { run_linear(CDR__GEMM_AVX2, a); return CDR_OK; }
 static cdr_status linear_avx512(const cdr_args *a) { run_linear(CDR__GEMM_AVX512, a); return CDR_OK; }
 static cdr_status linear_bf16(const cdr_args *a) { run_linear(CDR__GEMM_AVX512_BF16, a); return CDR_OK; }
+static cdr_status linear_amx(const cdr_args *a) { run_linear(CDR__GEMM_AMX, a); return CDR_OK; }
 static cdr_status dx_base(const cdr_args *a) { run_dx(CDR__GEMM_BASE, a); return CDR_OK; }
 static cdr_status dx_avx2(const cdr_args *a) { run_dx(CDR__GEMM_AVX2, a); return CDR_OK; }
 static cdr_status dx_avx512(const cdr_args *a) { run_dx(CDR__GEMM_AVX512, a); return CDR_OK; }
 static cdr_status dx_bf16(const cdr_args *a) { run_dx(CDR__GEMM_AVX512_BF16, a); return CDR_OK; }
+static cdr_status dx_amx(const cdr_args *a) { run_dx(CDR__GEMM_AMX, a); return CDR_OK; }
 static cdr_status dw_base(const cdr_args *a) { run_dw(CDR__GEMM_BASE, a); return CDR_OK; }
 static cdr_status dw_avx2(const cdr_args *a) { run_dw(CDR__GEMM_AVX2, a); return CDR_OK; }
 static cdr_status dw_avx512(const cdr_args *a) { run_dw(CDR__GEMM_AVX512, a); return CDR_OK; }
 static cdr_status dw_bf16(const cdr_args *a) { run_dw(CDR__GEMM_AVX512_BF16, a); return CDR_OK; }
+static cdr_status dw_amx(const cdr_args *a) { run_dw(CDR__GEMM_AMX, a); return CDR_OK; }
 
 /* Activations and weights must be BF16 already; a gradient dy may be F32, and is rounded as the next operator would. */
 static const char *reject_f32(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     UNUSED;
-    return t[0].dtype == CDR_BF16 && t[1].dtype == CDR_BF16 ? NULL : "an operand is F32: bf16dot would round it";
+    return t[0].dtype == CDR_BF16 && t[1].dtype == CDR_BF16 ? NULL : "an operand is F32: the kernel would round it";
 }
 
 static const char *reject_f32_second(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     UNUSED;
-    return t[1].dtype == CDR_BF16 ? NULL : "activations or weights are F32: bf16dot would round them";
+    return t[1].dtype == CDR_BF16 ? NULL : "activations or weights are F32: the kernel would round them";
 }
 
 const cdr_kernel cdr__linear_kernels[] = {
+    { .name = "amx", .bits = "amx", .needs = CDR_ISA_AMX, .reject = reject_f32, .work_bytes = work_rows_amx, .run = linear_amx },
     { .name = "avx512_bf16", .bits = "bf16dot", .needs = CDR_ISA_AVX512_BF16, .reject = reject_f32, .work_bytes = work_rows_bf16, .run = linear_bf16 },
     { .name = "avx512", .bits = "fma", .needs = CDR_ISA_AVX512, .work_bytes = work_rows_avx512, .run = linear_avx512 },
     { .name = "avx2", .bits = "fma", .needs = CDR_ISA_AVX2, .work_bytes = work_rows_avx2, .run = linear_avx2 },
@@ -102,6 +108,7 @@ const cdr_kernel cdr__linear_kernels[] = {
 };
 
 const cdr_kernel cdr__linear_dx_kernels[] = {
+    { .name = "amx", .bits = "amx", .needs = CDR_ISA_AMX, .reject = reject_f32_second, .work_bytes = work_rows_amx, .run = dx_amx },
     { .name = "avx512_bf16", .bits = "bf16dot", .needs = CDR_ISA_AVX512_BF16, .reject = reject_f32_second, .work_bytes = work_rows_bf16, .run = dx_bf16 },
     { .name = "avx512", .bits = "fma", .needs = CDR_ISA_AVX512, .work_bytes = work_rows_avx512, .run = dx_avx512 },
     { .name = "avx2", .bits = "fma", .needs = CDR_ISA_AVX2, .work_bytes = work_rows_avx2, .run = dx_avx2 },
@@ -110,6 +117,7 @@ const cdr_kernel cdr__linear_dx_kernels[] = {
 };
 
 const cdr_kernel cdr__linear_dw_kernels[] = {
+    { .name = "amx", .bits = "amx", .needs = CDR_ISA_AMX, .reject = reject_f32_second, .work_bytes = work_dw_amx, .run = dw_amx },
     { .name = "avx512_bf16", .bits = "bf16dot", .needs = CDR_ISA_AVX512_BF16, .reject = reject_f32_second, .work_bytes = work_dw_bf16, .run = dw_bf16 },
     { .name = "avx512", .bits = "fma", .needs = CDR_ISA_AVX512, .work_bytes = work_dw_avx512, .run = dw_avx512 },
     { .name = "avx2", .bits = "fma", .needs = CDR_ISA_AVX2, .work_bytes = work_dw_avx2, .run = dw_avx2 },
