@@ -29,8 +29,8 @@ plugin: setup
 	@rm -f build-cuda.log
 	@ninja -C build-cuda cadre_cuda
 
-tidy:
-	@tools/tidy.sh
+tidy: all
+	@tools/tidy.sh $(BUILD)
 
 fuzz: setup
 	@tools/fuzz.sh

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The rules that a machine can check: dependency order of the folders, files and lines that are too long, vector
-# intrinsics in portable files, unfinished marks, warnings of a second compiler and of shellcheck, headers that compile alone
-# as C17 and as C++17. Silent when all is well.
+# intrinsics in portable files, newer instructions in a build's portable files (tools/isa.sh), unfinished marks, warnings of a
+# second compiler and of shellcheck, headers that compile alone as C17 and as C++17. Silent when all is well. Argument: a build folder.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.." || exit 1
 compile() { # file, language
     isa=""
     case "$1" in
+        *_amx.c) isa="-march=x86-64-v4 -mavx512bf16 -mavx512vnni -mamx-tile -mamx-bf16" ;;
         *_avx512_bf16.c) isa="-march=x86-64-v4 -mavx512bf16 -mavx512vnni" ;;
         *_avx512.c) isa="-march=x86-64-v4" ;;
         *_avx2.c|*_simd.h|*/gemm_isa.h) isa="-march=x86-64-v3" ;;
@@ -64,15 +65,17 @@ FNR == 1 { m = FILENAME; sub(/^src\//, "", m); if (m ~ /^device\/cuda\//) m = "d
 git ls-files 'src/*.[ch]' 'src/*.cu' 'src/*.cuh' 'src/*.inc' 'test/*.[ch]' 'test/*.cc' 'include/*.h' | xargs awk '
 function close_file() { if (file != "" && lines > 850) print "tidy: " file " has " lines " lines; files up to about 800 read best" }
 FNR == 1 { close_file(); file = FILENAME; if ($0 !~ /^\/\*/) print "tidy: " FILENAME " does not open with a comment that says what it is"
-           vector = FILENAME ~ /(_avx2|_avx512|_avx512_bf16)\.c$|_simd\.h$|\.cu$|\.cuh$/ || FILENAME !~ /^src\// }
+           vector = FILENAME ~ /(_avx2|_avx512|_avx512_bf16|_amx)\.c$|_simd\.h$|\.cu$|\.cuh$/ || FILENAME !~ /^src\// }
 { lines = FNR }
 length($0) > 170 { print "tidy: " FILENAME ":" FNR ": " length($0) " columns" }
 /(^|[^A-Za-z0-9_])(TODO|FIXME|XXX)([^A-Za-z0-9_]|$)/ { print "tidy: " FILENAME ":" FNR ": an unfinished mark" }
 /[ \t]$/ { print "tidy: " FILENAME ":" FNR ": space at the end of the line" }
 /\t/ { print "tidy: " FILENAME ":" FNR ": a tab" }
-!vector && /_mm(256|512)?_[a-z]/ { print "tidy: " FILENAME ":" FNR ": vector intrinsics in a portable file" }
+!vector && /_mm(256|512)?_[a-z]|[^a-z0-9]_tile_[a-z]/ { print "tidy: " FILENAME ":" FNR ": vector intrinsics in a portable file" }
 END { close_file() }
 ' >>"$found"
+
+sh tools/isa.sh "${1:-build}" >>"$found"
 
 for s in tools/*.sh test/*.sh .ci/run; do
     sh -n "$s" 2>>"$found" || echo "tidy: $s does not parse" >>"$found"
