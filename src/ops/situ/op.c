@@ -58,8 +58,8 @@ static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 }
 
 static const cdr_kernel kernels[] = {
-    { .name = "avx2", .bits = "situ/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .work_bytes = cdr__situ_work, .run = cdr__situ_fwd_avx2 },
-    { .name = "base", .bits = "situ/exp7", .device = CDR_DEV_CPU, .work_bytes = cdr__situ_work, .run = cdr__situ_fwd_base },
+    { .name = "avx2", .bits = "situ/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .run = cdr__situ_fwd_avx2 },
+    { .name = "base", .bits = "situ/exp7", .device = CDR_DEV_CPU, .run = cdr__situ_fwd_base },
     { .name = NULL }
 };
 
@@ -78,8 +78,8 @@ static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int 
 }
 
 static const cdr_kernel kernels_bwd[] = {
-    { .name = "avx2", .bits = "situ_bwd/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .work_bytes = cdr__situ_work, .run = cdr__situ_bwd_avx2 },
-    { .name = "base", .bits = "situ_bwd/exp7", .device = CDR_DEV_CPU, .work_bytes = cdr__situ_work, .run = cdr__situ_bwd_base },
+    { .name = "avx2", .bits = "situ_bwd/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .run = cdr__situ_bwd_avx2 },
+    { .name = "base", .bits = "situ_bwd/exp7", .device = CDR_DEV_CPU, .run = cdr__situ_bwd_base },
     { .name = NULL }
 };
 

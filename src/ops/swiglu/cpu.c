@@ -1,48 +1,29 @@
 /* swiglu, CPU kernels: the loops over rows, which all instruction sets share, and the base rows. F32 throughout, rounded
- * once at the store; e^x is cdr_exp (ops/cpu.h), which vectorises and gives the same bits with every compiler. */
+ * once at the store; e^x is that of ops/cpu.h, in vectors, with the same bits from every compiler. Bound: memory. */
 #include "ops/swiglu/rows.inc"
 
-static const cdr__swiglu_rows base = { forward, backward };
+static const cdr__swiglu_rows base = { forward, backward, forward_row, backward_row };
 cdr_status cdr__swiglu_fwd_base(const cdr_args *a) { return cdr__swiglu_fwd(a, &base); }
 cdr_status cdr__swiglu_bwd_base(const cdr_args *a) { return cdr__swiglu_bwd(a, &base); }
 
-/* per thread: each input's row */
-size_t cdr__swiglu_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads)
-{
-    (void)attr, (void)n_out;
-    return (size_t)(cdr_type_cols(&t[0]) * n_in * n_threads) * sizeof(float);
-}
-
 cdr_status cdr__swiglu_fwd(const cdr_args *a, const cdr__swiglu_rows *rows)
 {
-    const cdr_type *tg = &a->type[0], *tu = &a->type[1], *ty = &a->type[2];
-    int64_t T = cdr_type_rows(tg), F = cdr_type_cols(tg);
-    assert(a->work && a->ptr[2]);
-#pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
-    for (int64_t t = 0; t < T; t++) {
-        float *gate_F = cdr_thread_part(a->work, 2 * F), *up_F = gate_F + F;
-        cdr_row_load(a->ptr[0], tg, t, gate_F);
-        cdr_row_load(a->ptr[1], tu, t, up_F);
-        rows->forward(gate_F, up_F, F);
-        cdr_row_store(up_F, a->ptr[2], ty, t);
+    const int64_t T = cdr_type_rows(&a->type[0]);
+    const bool stream = cdr_streams(&a->type[2]);
+    assert(a->ptr[2]);
+#pragma omp parallel num_threads(a->lane->n_threads)
+    {
+#pragma omp for schedule(static)
+        for (int64_t t = 0; t < T; t++) rows->forward_row(a, t, stream);
+        if (stream) cdr_stream_end();
     }
     return CDR_OK;
 }
 
 cdr_status cdr__swiglu_bwd(const cdr_args *a, const cdr__swiglu_rows *rows)
 {
-    const cdr_type *tdy = &a->type[0], *tg = &a->type[1], *tu = &a->type[2], *tdg = &a->type[3], *tdu = &a->type[4];
-    int64_t T = cdr_type_rows(tg), F = cdr_type_cols(tg);
-    assert(a->work);
+    const int64_t T = cdr_type_rows(&a->type[1]);
 #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static)
-    for (int64_t t = 0; t < T; t++) {
-        float *dy_F = cdr_thread_part(a->work, 3 * F), *gate_F = dy_F + F, *up_F = gate_F + F;
-        cdr_row_load(a->ptr[0], tdy, t, dy_F);
-        cdr_row_load(a->ptr[1], tg, t, gate_F);
-        cdr_row_load(a->ptr[2], tu, t, up_F);
-        rows->backward(dy_F, gate_F, up_F, F);
-        if (a->ptr[3]) cdr_row_store(gate_F, a->ptr[3], tdg, t);
-        if (a->ptr[4]) cdr_row_store(up_F, a->ptr[4], tdu, t);
-    }
+    for (int64_t t = 0; t < T; t++) rows->backward_row(a, t);
     return CDR_OK;
 }

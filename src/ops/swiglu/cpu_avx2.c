@@ -2,6 +2,6 @@
  * Measured on Zen 3, one thread, 64 rows of 1536 in cache: 1.9 times as fast as base in BF16, 2.0 in F32. */
 #include "ops/swiglu/rows.inc"
 
-static const cdr__swiglu_rows avx2 = { forward, backward };
+static const cdr__swiglu_rows avx2 = { forward, backward, forward_row, backward_row };
 cdr_status cdr__swiglu_fwd_avx2(const cdr_args *a) { return cdr__swiglu_fwd(a, &avx2); }
 cdr_status cdr__swiglu_bwd_avx2(const cdr_args *a) { return cdr__swiglu_bwd(a, &avx2); }

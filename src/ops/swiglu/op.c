@@ -55,9 +55,8 @@ static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 }
 
 static const cdr_kernel kernels[] = {
-    { .name = "avx2", .bits = "swiglu/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2,
-      .work_bytes = cdr__swiglu_work, .run = cdr__swiglu_fwd_avx2 },
-    { .name = "base", .bits = "swiglu/exp7", .device = CDR_DEV_CPU, .work_bytes = cdr__swiglu_work, .run = cdr__swiglu_fwd_base },
+    { .name = "avx2", .bits = "swiglu/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .run = cdr__swiglu_fwd_avx2 },
+    { .name = "base", .bits = "swiglu/exp7", .device = CDR_DEV_CPU, .run = cdr__swiglu_fwd_base },
     { .name = NULL }
 };
 
@@ -76,9 +75,8 @@ static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int 
 }
 
 static const cdr_kernel kernels_bwd[] = {
-    { .name = "avx2", .bits = "swiglu_bwd/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2,
-      .work_bytes = cdr__swiglu_work, .run = cdr__swiglu_bwd_avx2 },
-    { .name = "base", .bits = "swiglu_bwd/exp7", .device = CDR_DEV_CPU, .work_bytes = cdr__swiglu_work, .run = cdr__swiglu_bwd_base },
+    { .name = "avx2", .bits = "swiglu_bwd/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .run = cdr__swiglu_bwd_avx2 },
+    { .name = "base", .bits = "swiglu_bwd/exp7", .device = CDR_DEV_CPU, .run = cdr__swiglu_bwd_base },
     { .name = NULL }
 };
 
