@@ -168,15 +168,25 @@ CDR_VINLINE cdr_vx cdr_xsigmoid(cdr_vx x)
     return x;
 }
 
-/* ---- cdr_dot's sum, formed while something else is done: partial sum j is element j mod 16 -------------------------- */
+/* ---- cdr_dot's sum, formed while something else is done: element i goes to partial sum i mod 16 ------------------- */
 enum { CDR_SUM_VECS = 16 / CDR_LANES };
 typedef struct { cdr_vf v[CDR_SUM_VECS]; } cdr_sum16;
-CDR_VINLINE float cdr_sum16_total(const cdr_sum16 *s)
+CDR_VINLINE void cdr_sum16_parts(const cdr_sum16 *s, float part[16]) { memcpy(part, s->v, 16 * sizeof(float)); }
+CDR_VINLINE float cdr_sum16_merge(float part[16])
 {
-    float p[16];
-    memcpy(p, s->v, sizeof p);
-    for (int w = 8; w > 0; w /= 2) for (int j = 0; j < w; j++) p[j] += p[j + w];
-    return p[0];
+    for (int w = 8; w > 0; w /= 2) for (int j = 0; j < w; j++) part[j] += part[j + w];
+    return part[0];
+}
+CDR_VINLINE float cdr_vdot(const float *a, const float *b, int64_t n)      /* cdr_dot */
+{
+    cdr_sum16 s = { 0 };
+    float part[16];
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < CDR_SUM_VECS; j++) s.v[j] += cdr_vget(a + i + j * CDR_LANES) * cdr_vget(b + i + j * CDR_LANES);
+    cdr_sum16_parts(&s, part);
+    for (int j = 0; i + j < n; j++) part[j] += a[i + j] * b[i + j];
+    return cdr_sum16_merge(part);
 }
 
 /* ---- blocks of a row ------------------------------------------------------------------------------------------------ */
@@ -190,6 +200,7 @@ CDR_VINLINE void cdr_widen_block(const void *src, int64_t n, float *dst)
     for (; i + CDR_LANES <= n; i += CDR_LANES) cdr_vput(dst + i, cdr_vget_bf16(x + i));
     for (; i < n; i++) dst[i] = cdr_bf16_to_f32(x[i]);
 }
+static inline int64_t cdr_padded(int64_t n) { return (n + 31) / 32 * 32; }      /* room for n elements and what is read beyond them, in any file */
 /* Elements at .. at + n of a row as F32: the row's own bytes or buf. Beyond n: zeros in buf. */
 CDR_VINLINE const float *cdr_take(int dtype, const void *row, int64_t at, int64_t n, float *buf)
 {

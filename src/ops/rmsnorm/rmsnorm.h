@@ -26,9 +26,8 @@ void cdr__rmsnorm_bwd_ref(const cdr_ref_args *a);
 size_t cdr__rmsnorm_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__rmsnorm_bwd_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 typedef struct {                     /* what is done to a row; one table per instruction set, the same bits in all (rows.inc) */
-    float (*normalise)(float *x_D, int64_t D, float eps);
-    void (*gain)(float *x_D, const float *w_D, int64_t D);
-    void (*backward)(float *dy_D, float *x_D, const float *w_D, float r, float *dw_D, int64_t D);
+    float (*forward)(const cdr_args *a, int64_t t, const float *w_D, float *x_D, bool stream);                  /* returns r */
+    void (*backward)(const cdr_args *a, int64_t t, const float *w_D, float *dw_D, float *scratch_2D, bool stream);
 } cdr__rmsnorm_rows;
 cdr_status cdr__rmsnorm_fwd(const cdr_args *a, const cdr__rmsnorm_rows *rows);
 cdr_status cdr__rmsnorm_bwd(const cdr_args *a, const cdr__rmsnorm_rows *rows);
