@@ -144,7 +144,7 @@ static int one_case(const runner *r, const shape *s, int n_case)
     inputs x = make_inputs(r, s, n_case);
     double *loss = get(r->m, 8), *loss2 = get(r->m, 8);
     float *lse = get(r->m, (size_t)s->T * 4), *lse2 = get(r->m, (size_t)s->T * 4);
-    cdr_loss_pieces_attr fa = cdr_loss_pieces_attr_of(n, s->W, &x.shard, s->chunks, 1, false), ba = cdr_loss_pieces_attr_of(n, s->W, &x.shard, s->chunks, 1, true);
+    cdr_loss_pieces_attr fa = cdr_loss_pieces_attr_of(n, s->W, &x.shard, s->chunks, false), ba = cdr_loss_pieces_attr_of(n, s->W, &x.shard, s->chunks, true);
     cdr_type whole_in[] = { x.h, x.w, x.y, cdr_type_1d(CDR_F32, s->T), x.one }, split_in[] = { x.h, x.shard, x.y, whole_in[3], x.one };
     if (call(r, &cdr_op_loss, &s->chunks, 3, whole_in, (void *[]){ x.h_TD, x.w_WD, x.targets, loss, lse }, 0, false)) return 1;
     if (call(r, &cdr_op_loss_pieces, &fa, 3, split_in, (void *[]){ x.h_TD, x.w_shard, x.targets, loss2, lse2, stage_of(r, &fa, &x.shard) }, 0, false)) return 1;
@@ -186,7 +186,7 @@ static int one_case(const runner *r, const shape *s, int n_case)
     }
 
     void *dh = get(r->m, (size_t)cdr_dtype_bytes(s->h, s->T * s->D)), *dh2 = get(r->m, (size_t)cdr_dtype_bytes(s->h, s->T * s->D));
-    cdr_loss_pieces_attr za = cdr_loss_pieces_attr_of(n, s->W, &x.shard, s->chunks, 2, false);
+    cdr_loss_pieces_attr za = cdr_loss_pieces_attr_of(n, s->W, &x.shard, s->chunks, false);
     whole_in[3] = split_in[3] = x.one;
     if (call(r, &cdr_op_loss_frozen, &s->chunks, 4, whole_in, (void *[]){ x.h_TD, x.w_WD, x.targets, x.scale, loss2, dh }, 0, false)) return 1;
     EXPECT(!memcmp(loss, loss2, 8));
@@ -246,14 +246,14 @@ static int holder(int64_t row, int64_t rows, int n)
 }
 
 /* Row by row: who reads it, from whom. */
-static int64_t counted(const shape *s, int n, int passes, bool dw)
+static int64_t counted(const shape *s, int n, bool dw)
 {
     int64_t read[64] = { 0 }, most = 0, chunk = s->chunks.chunk_vocab > 0 ? CDR_MIN(s->chunks.chunk_vocab, s->W) : s->W;
     for (int64_t v = 0; v < s->W; v++) {
         int64_t v0 = v / chunk * chunk;
         int owner = holder(v, s->W, n), sums = holder(v - v0, CDR_MIN(chunk, s->W - v0), n);
         for (int r = 0; r < n; r++) {
-            if (r != owner) read[r] += passes * s->D * cdr_dtype_bytes(s->w, 1);
+            if (r != owner) read[r] += s->D * cdr_dtype_bytes(s->w, 1);
             if (dw && r == sums) read[r] += (n - 1) * s->D * 4;
             if (dw && r == owner && r != sums) read[r] += s->D * 4;
         }
@@ -267,13 +267,12 @@ static void bytes_on_the_wire(void)
     static const int sizes[] = { 1, 2, 3, 4, 7, 8, 64 };
     for (int i = 0; i < CDR_COUNT(shapes); i++)
         for (int k = 0; k < CDR_COUNT(sizes); k++)
-            for (int form = 0; form < 4; form++) {
+            for (int dw = 0; dw < 2; dw++) {
                 const shape *s = &shapes[i];
-                int n = sizes[k], passes = 1 + (form & 1);
-                bool dw = form & 2;
+                int n = sizes[k];
                 cdr_type shard = cdr_type_2d(s->w, cdr_ceil_div(s->W, n), s->D);
-                cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(n, s->W, &shard, s->chunks, passes, dw);
-                T_CHECK(a.coll.wire_bytes == counted(s, n, passes, dw));
+                cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(n, s->W, &shard, s->chunks, dw);
+                T_CHECK(a.coll.wire_bytes == counted(s, n, dw));
                 T_CHECK(a.coll.kind == CDR_COLL_LOSS && a.coll.comm == CDR_COMM_SHARD && a.coll.order == (dw ? CDR_ORDER_TREE : CDR_ORDER_FREE));
             }
 }
@@ -407,11 +406,11 @@ static int step(const timed *t, bool pieces)
     cdr_comm *w = t->r->w;
     const inputs *x = t->x;
     int n = cdr_comm_size(w);
-    cdr_loss_pieces_attr fa = cdr_loss_pieces_attr_of(n, x->s->W, &x->shard, x->s->chunks, 1, false), ba = fa;
+    cdr_loss_pieces_attr fa = cdr_loss_pieces_attr_of(n, x->s->W, &x->shard, x->s->chunks, false), ba = fa;
     if (pieces) {
         void *fwd[] = { x->h_TD, x->w_shard, x->targets, t->loss, t->lse, t->stage };
         void *bwd[] = { x->h_TD, x->w_shard, x->targets, t->lse, x->scale, t->dh, t->shard_dw, t->stage };
-        ba = cdr_loss_pieces_attr_of(n, x->s->W, &x->shard, x->s->chunks, 1, true);
+        ba = cdr_loss_pieces_attr_of(n, x->s->W, &x->shard, x->s->chunks, true);
         return call(t->r, &cdr_op_loss_pieces, &fa, 3, t->in[1], fwd, 0, false) || call(t->r, &cdr_op_loss_pieces_bwd, &ba, 5, t->in[1], bwd, 0, false);
     }
     cdr_piece g = { .local = x->w_shard, .full = t->full, .rows = x->s->W, .row_bytes = (size_t)cdr_dtype_bytes(x->s->w, x->s->D), .dtype = x->s->w };
@@ -445,7 +444,7 @@ static int bench_rank(cdr_comm *w, int arg)
         runner r = { w, &m, k, 1 };
         inputs x = make_inputs(&r, s, i);
         timed t = { .r = &r, .x = &x, .in = { { x.h, x.w, x.y, cdr_type_1d(CDR_F32, s->T), x.one }, { x.h, x.shard, x.y, cdr_type_1d(CDR_F32, s->T), x.one } } };
-        cdr_loss_pieces_attr ba = cdr_loss_pieces_attr_of(cdr_comm_size(w), s->W, &x.shard, s->chunks, 1, true);
+        cdr_loss_pieces_attr ba = cdr_loss_pieces_attr_of(cdr_comm_size(w), s->W, &x.shard, s->chunks, true);
         t.full = get(&m, cdr_type_bytes(&x.w)), t.dw = get(&m, (size_t)(s->W * s->D) * 4), t.shard_dw = get(&m, (size_t)(x.shard.n[0] * s->D) * 4);
         t.lse = get(&m, (size_t)s->T * 4), t.dh = get(&m, cdr_type_bytes(&x.h)), t.loss = get(&m, 8), t.stage = stage_of(&r, &ba, &x.shard);
         double ms[2] = { 1e9, 1e9 }, cpu[2] = { 1e9, 1e9 };

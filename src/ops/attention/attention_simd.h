@@ -325,7 +325,7 @@ static cdr_status fwd(const cdr_args *a)
     for (int64_t i = 0; i < f.H * n_blocks; i++) {
         scratch m = { (char *)a->work + (size_t)omp_get_thread_num() * bytes, 0 };
         fwd_work w = fwd_take(&f, &m);
-        int64_t h = i / n_blocks, t = i % n_blocks * ROWS, end = CDR_MIN(T, t + ROWS);
+        int64_t h = i % f.H, t = (n_blocks - 1 - i / f.H) * ROWS, end = CDR_MIN(T, t + ROWS);       /* the longest first, so that all end together */
         while (t < end) {
             bool idle = f.start[t] > f.pos[t];
             int64_t b = idle ? t + 1 : cdr__att_run_end(f.start, f.pos, t, end);

@@ -4,9 +4,9 @@
  *   for each chunk of up to chunk_tokens tokens with a target (stable order; the others cost nothing)
  *     for each chunk of vocabulary:  logits = h w^T (F32);  forward: online (max, sum) per row
  *                                    backward: d = (p - onehot) scale;  dh += d w;  dw += d^T h
- * Where the head is not trained (loss_frozen), a chunk of tokens has the logits of all of the vocabulary at once, and dh is made from
- * those that lse came from: two products for each token instead of three, in the same chunks of the vocabulary, so that all bits are
- * those of loss and loss_bwd.
+ * Where the head is not trained (loss_frozen), dh comes from the logits that lse comes from, in the same sweep, (5) and (6): two products
+ * for each token instead of three, both over the piece of w that was just read, and the loss has loss's bits. Before, the logits of the
+ * whole vocabulary were kept for as few tokens as fit (64 at W 163,840), so that w was packed for every 64 rows.
  * The backward's logits are the forward's bits: the same GEMM, whose element knows its row and column alone.
  * dh is summed over vocabulary chunks, dw over token chunks, each in ascending order, in F32.
  * Scratch: one chunk's logits, its tokens' rows of h and dh. Threads change no bit.
@@ -15,13 +15,13 @@
 #include "ops/loss/chunks.inc"
 #include "ops/loss/loss_rows.h"
 
-const cdr__loss_rows cdr__loss_rows_base = { row_stats, row_grad };
+const cdr__loss_rows cdr__loss_rows_base = { row_stats, row_grad, row_online };
 
 /* ---- forward -------------------------------------------------------------------------------------------------- */
-static cdr_status fwd(const cdr_args *a, int path, const cdr__loss_rows *rows)
+/* (1) and (2); the sum to operand i_sum, lse by token or NULL */
+static cdr_status loss_of(const cdr_args *a, int path, const cdr__loss_rows *rows, int i_sum, float *lse)
 {
     const sizes z = sizes_of(a->attr, a->type, a->type[CDR__LOSS_W].n[0]);
-    float *lse = a->ptr[CDR__LOSS_LSE];
     double sum = 0;
     char *at = a->work;
     chunk c = chunk_take(&z, &a->type[CDR__LOSS_H], z.ct, &at);
@@ -36,9 +36,11 @@ static cdr_status fwd(const cdr_args *a, int path, const cdr__loss_rows *rows)
         }
         sum = chunk_loss(&c, sum, lse);
     }
-    *(double *)a->ptr[CDR__LOSS_SUM] = sum;
+    *(double *)a->ptr[i_sum] = sum;
     return CDR_OK;
 }
+
+static cdr_status fwd(const cdr_args *a, int path, const cdr__loss_rows *rows) { return loss_of(a, path, rows, CDR__LOSS_SUM, a->ptr[CDR__LOSS_LSE]); }
 
 static size_t fwd_work(int path, const void *attr, const cdr_type *t, int n_threads)
 {
@@ -81,40 +83,30 @@ static size_t bwd_work(int path, const void *attr, const cdr_type *t, int n_thre
 }
 
 /* ---- forward with dh: a head that is not trained -------------------------------------------------------------------- */
-static sizes frozen_sizes(const cdr_loss_attr *a, const cdr_type *t)
-{
-    sizes z = sizes_of(a, t, t[CDR__LOSS_W].n[0]);
-    z.ct = CDR_MIN(z.ct, CDR_MAX((int64_t)64, z.ct * z.cv / z.W));
-    z.ld = z.W;
-    return z;
-}
-
 static cdr_status frozen(const cdr_args *a, int path, const cdr__loss_rows *rows)
 {
-    const sizes z = frozen_sizes(a->attr, a->type);
+    if (!a->ptr[CDR__LSF_DH]) return loss_of(a, path, rows, CDR__LSF_SUM, NULL);
+    const sizes z = sizes_of(a->attr, a->type, a->type[CDR__LOSS_W].n[0]);
     const float scale = *(const float *)a->ptr[CDR__LSF_SCALE];
-    void *dh = a->ptr[CDR__LSF_DH];
     double sum = 0;
     char *at = a->work;
     chunk c = chunk_take(&z, &a->type[CDR__LOSS_H], z.ct, &at);
-    float *lse_T = take(&at, (size_t)z.T, 4);
+    c.rest = take(&at, (size_t)z.ct, 4);
     c.dh = take(&at, (size_t)(z.ct * z.D), 4);
+    c.old = take(&at, (size_t)(z.D * a->lane->n_threads), 4);
     c.gemm = at;
-    if (dh) zero_masked(a, &z, CDR__LSF_DH);
+    zero_masked(a, &z, CDR__LSF_DH);
     for (int64_t t = 0; chunk_next(a, &z, &c, &t);) {
         chunk_begin(&c);
         for (int64_t v0 = 0; v0 < z.W; v0 += z.cv) {
             piece w = piece_at(a, &z, v0);
-            chunk_logits(a, &z, &c, path, &w, c.logits + v0);
-            chunk_stats(a, &z, &c, rows, &w, c.logits + v0);
+            chunk_logits(a, &z, &c, path, &w, c.logits);
+            chunk_online(a, &z, &c, rows, &w, c.logits);
+            chunk_dh(a, &z, &c, path, &w, c.logits);
         }
-        sum = chunk_loss(&c, sum, lse_T);
-        for (int64_t v0 = 0; v0 < z.W && dh; v0 += z.cv) {
-            piece w = piece_at(a, &z, v0);
-            chunk_grad(a, &z, &c, rows, &w, c.logits + v0, lse_T, scale);
-            chunk_dh(a, &z, &c, path, &w, c.logits + v0);
-        }
-        if (dh) chunk_store(a, &z, &c, CDR__LSF_DH, false);
+        sum = chunk_loss(&c, sum, NULL);
+        chunk_finish(a, &z, &c, scale);
+        chunk_store(a, &z, &c, CDR__LSF_DH, false);
     }
     *(double *)a->ptr[CDR__LSF_SUM] = sum;
     return CDR_OK;
@@ -122,8 +114,10 @@ static cdr_status frozen(const cdr_args *a, int path, const cdr__loss_rows *rows
 
 static size_t frozen_work(int path, const void *attr, const cdr_type *t, int n_threads)
 {
-    const sizes z = frozen_sizes(attr, t);
-    return chunk_bytes(&z, &t[CDR__LOSS_H], z.ct) + part((size_t)z.T, 4) + part((size_t)(z.ct * z.D), 4) + products_work(path, &z, n_threads);
+    const sizes z = sizes_of(attr, t, t[CDR__LOSS_W].n[0]);
+    if (cdr_absent(&t[CDR__LSF_DH])) return fwd_work(path, attr, t, n_threads);
+    return chunk_bytes(&z, &t[CDR__LOSS_H], z.ct) + part((size_t)z.ct, 4) + part((size_t)(z.ct * z.D), 4) + part((size_t)(z.D * n_threads), 4) +
+           products_work(path, &z, n_threads);
 }
 
 /* ---- one entry per path ------------------------------------------------------------------------------------------ */

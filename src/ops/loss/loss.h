@@ -20,9 +20,8 @@ extern const cdr_op cdr_op_loss;        /* h, w, targets -> loss_1, [lse_T]; the
 extern const cdr_op cdr_op_loss_bwd;    /* h, w, targets, lse, scale_1 -> [dh], [dw] */
 cdr_val cdr_loss(cdr_graph *g, cdr_val h_TD, cdr_val w_WD, cdr_val targets_T, int64_t chunk_tokens, int64_t chunk_vocab);
 
-/* For a head that is not trained: dh is made in the forward from the same logits, two products instead of three. scale_1 F32 is
- * what the gradient of loss_1 will be. A row's logits are all there at once: chunk_tokens times the vocabulary, and where
- * chunk_vocab divides the vocabulary, fewer tokens (64 at least) so that the logits take no more room than loss's.
+/* For a head that is not trained: dh is made in the forward from the same logits, two products instead of three, in one sweep over
+ * the vocabulary and the same chunks as loss. scale_1 F32 is what the gradient of loss_1 will be.
  * h, w, targets, scale_1 -> loss_1, [dh (dtype of h)] */
 extern const cdr_op cdr_op_loss_frozen;
 cdr_val cdr_loss_frozen(cdr_graph *g, cdr_val h_TD, cdr_val w_WD, cdr_val targets_T, cdr_val scale_1, int64_t chunk_tokens, int64_t chunk_vocab);
@@ -30,16 +29,16 @@ cdr_val cdr_loss_frozen(cdr_graph *g, cdr_val h_TD, cdr_val w_WD, cdr_val target
 /* A head whose vocabulary rows are split over the ranks of a communicator as FSDP splits them: rank r of n holds the rows
  * [r W / n, (r + 1) W / n) in a shard of ceil(W / n). Each rank has tokens of its own, as many on each (T), and works through the
  * vocabulary in chunks of chunk_vocab rows, all ranks in step: a chunk is read from its owners into `stage`, and all of the rank's
- * tokens take it. So the head is never there whole; loss, lse and dh have the bits of loss over the whole head.
+ * tokens take it. So the head is never there whole; loss, lse and dh have the bits of their forms over the whole head.
  * dw is summed over ranks as the tree, chunk by chunk: the bits of loss_bwd followed by reduce_scatter.
  *   loss_pieces         h, w shard, targets -> loss_1, [lse_T], stage
  *   loss_pieces_bwd     h, w shard, targets, lse, scale_1 -> [dh], [dw shard, F32], stage
- *   loss_frozen_pieces  h, w shard, targets, scale_1 -> loss_1, [dh], stage          (reads the head twice: three products, not two)
+ *   loss_frozen_pieces  h, w shard, targets, scale_1 -> loss_1, [dh], stage
  * stage: U8, class COMM, must lie where peers can read it. */
 typedef struct { cdr_coll coll; int32_t size, dw; int64_t rows; cdr_loss_attr chunks; } cdr_loss_pieces_attr;   /* dw: it is asked for; rows: W */
 extern const cdr_op cdr_op_loss_pieces, cdr_op_loss_pieces_bwd, cdr_op_loss_frozen_pieces;
-/* coll of the result is complete. passes: how often the call reads the head. */
-cdr_loss_pieces_attr cdr_loss_pieces_attr_of(int size, int64_t W, const cdr_type *w_shard, cdr_loss_attr chunks, int passes, bool dw);
+/* coll of the result is complete. */
+cdr_loss_pieces_attr cdr_loss_pieces_attr_of(int size, int64_t W, const cdr_type *w_shard, cdr_loss_attr chunks, bool dw);
 /* out[1]: lse_T, of the frozen form dh; CDR_NONE leaves it away. */
 cdr_status cdr_loss_pieces(cdr_graph *g, int size, int64_t W, cdr_loss_attr chunks, const cdr_val in[3], cdr_val out[2]);
 cdr_status cdr_loss_frozen_pieces(cdr_graph *g, int size, int64_t W, cdr_loss_attr chunks, const cdr_val in[4], cdr_val out[2]);
@@ -65,6 +64,7 @@ cdr__loss_stage cdr__loss_stage_of(const cdr_loss_pieces_attr *a, const cdr_type
 typedef struct {
     void (*stats)(const float *l, int64_t n, float *m, float *s);                       /* online: max m, s = sum exp(l - m) */
     void (*grad)(float *l, int64_t n, int64_t y, float lse, float scale);               /* l = (exp(l - lse) - [i == y]) scale */
+    float (*online)(float *l, int64_t n, int64_t y, float *m, float *s, float *rest);   /* stats, and l = exp(l - m) but 0 at y; rest: s without y */
 } cdr__loss_rows;
 extern const cdr__loss_rows cdr__loss_rows_base, cdr__loss_rows_avx2, cdr__loss_rows_avx512;
 

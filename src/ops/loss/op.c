@@ -7,9 +7,13 @@
  * Sources: Milakov & Gimelshein 2018 (online normalizer); spec/operators.md, 2 (chunk and CCE losses of other engines).
  * Precision: logits F32, never rounded: BF16 logits cost 4e-2 in dh where p_y is near 1, and BF16(p) - 1 all of it
  * (spec/numerics.md, 4.7). Sum of the loss in F64, ascending t. No term is dropped: a filter of small p costs up to 2e-2.
- * loss_frozen is (1) to (4) without dw, in one operator: for a head that is not trained, with the scale known beforehand, dh comes
- * from the logits that lse came from (spec/operators.md, 2.6). It holds dh until the backward reaches it, so a trained head, which
- * would need dw (W x D, F32) as well, does not take this way.
+ * loss_frozen is (1), (2) and dh in one operator and one sweep: for a head that is not trained, with the scale known beforehand. With the
+ * largest logit m_t of the pieces so far and e_tv = exp(z_tv - m_t),
+ *   a_t = sum_{v != y_t} e_tv w_v,  r_t = sum_{v != y_t} e_tv,  s_t = r_t + e_t,y   (all times exp(m_t - m_t') where m_t grows)   (5)
+ *   dh_t = (a_t - r_t w_y) scale / s_t                                                                             (6)
+ * which is (3) and (4), as p_ty - 1 = -r_t / s_t: nothing cancels, however near p_y is to 1 (a case with 1 - p_y about 3e-3 is held to
+ * 2e-6; by way of an lse that is rounded to F32 it needs 1e-3). It holds dh until the backward reaches it, so a
+ * trained head, which would need dw (W x D, F32) as well, does not take this way.
  */
 #include "ops/loss/loss.h"
 

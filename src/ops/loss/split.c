@@ -38,22 +38,22 @@ static int64_t dw_rows(const cdr_loss_pieces_attr *a, int r)
 }
 
 /* What the rank reads that reads most. */
-static int64_t wire_bytes(const cdr_loss_pieces_attr *a, const cdr_type *w_shard, int passes)
+static int64_t wire_bytes(const cdr_loss_pieces_attr *a, const cdr_type *w_shard)
 {
     int64_t most = 0, D = w_shard->n[1], W = a->rows;
     for (int r = 0; r < a->size && a->size > 1; r++) {
         int64_t own = (r + 1) * W / a->size - r * W / a->size;
-        int64_t bytes = passes * cdr_dtype_bytes(w_shard->dtype, (W - own) * D) + (a->dw ? dw_rows(a, r) * D * 4 : 0);
+        int64_t bytes = cdr_dtype_bytes(w_shard->dtype, (W - own) * D) + (a->dw ? dw_rows(a, r) * D * 4 : 0);
         most = CDR_MAX(most, bytes);
     }
     return most;
 }
 
-cdr_loss_pieces_attr cdr_loss_pieces_attr_of(int size, int64_t W, const cdr_type *w_shard, cdr_loss_attr chunks, int passes, bool dw)
+cdr_loss_pieces_attr cdr_loss_pieces_attr_of(int size, int64_t W, const cdr_type *w_shard, cdr_loss_attr chunks, bool dw)
 {
     cdr_loss_pieces_attr a = { .coll = { .kind = CDR_COLL_LOSS, .order = dw ? CDR_ORDER_TREE : CDR_ORDER_FREE, .comm = CDR_COMM_SHARD, .counts = CDR_NONE },
                                .size = size, .dw = dw, .rows = W, .chunks = chunks };
-    a.coll.wire_bytes = wire_bytes(&a, w_shard, passes);
+    a.coll.wire_bytes = wire_bytes(&a, w_shard);
     return a;
 }
 
@@ -105,7 +105,7 @@ static cdr_status append(cdr_graph *g, const cdr_op *op, const cdr_loss_pieces_a
 cdr_status cdr_loss_pieces(cdr_graph *g, int size, int64_t W, cdr_loss_attr chunks, const cdr_val in[3], cdr_val out[2])
 {
     if (g->failed) return g->err->status;
-    cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(size, W, cdr_graph_type(g, in[CDR__LOSS_W]), chunks, 1, false);
+    cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(size, W, cdr_graph_type(g, in[CDR__LOSS_W]), chunks, false);
     cdr_val all[3] = { CDR_NEW, out[1] == CDR_NONE ? CDR_NONE : CDR_NEW, CDR_NEW };
     CDR_TRY(append(g, &cdr_op_loss_pieces, &a, 3, in, 3, all));
     memcpy(out, all, 2 * sizeof *out);
@@ -116,7 +116,7 @@ cdr_status cdr_loss_frozen_pieces(cdr_graph *g, int size, int64_t W, cdr_loss_at
 {
     if (g->failed) return g->err->status;
     bool dh = out[1] != CDR_NONE;
-    cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(size, W, cdr_graph_type(g, in[CDR__LOSS_W]), chunks, dh ? 2 : 1, false);
+    cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(size, W, cdr_graph_type(g, in[CDR__LOSS_W]), chunks, false);
     cdr_val all[3] = { CDR_NEW, dh ? CDR_NEW : CDR_NONE, CDR_NEW };
     CDR_TRY(append(g, &cdr_op_loss_frozen_pieces, &a, 4, in, 3, all));
     memcpy(out, all, 2 * sizeof *out);
@@ -126,7 +126,7 @@ cdr_status cdr_loss_frozen_pieces(cdr_graph *g, int size, int64_t W, cdr_loss_at
 /* in: those of loss_pieces_bwd */
 static cdr_status append_bwd(cdr_graph *g, const cdr_loss_pieces_attr *fwd, const cdr_val in[5], const bool want[2], cdr_val *din)
 {
-    cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(fwd->size, fwd->rows, cdr_graph_type(g, in[CDR__LSB_W]), fwd->chunks, 1, want[1]);
+    cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(fwd->size, fwd->rows, cdr_graph_type(g, in[CDR__LSB_W]), fwd->chunks, want[1]);
     cdr_val out[3] = { want[0] ? CDR_NEW : CDR_NONE, want[1] ? CDR_NEW : CDR_NONE, CDR_NEW };
     CDR_TRY(append(g, &cdr_op_loss_pieces_bwd, &a, 5, in, 3, out));
     din[0] = out[0];
@@ -183,7 +183,7 @@ cdr_cost cdr__loss_pieces_bwd_cost(const void *attr, int n_in, int n_out, const 
 }
 cdr_cost cdr__loss_frozen_pieces_cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
-    return cost(attr, cdr_absent(&t[CDR__LSF_DH]) ? 1 : 3, n_in, n_out, t);
+    return cost(attr, cdr_absent(&t[CDR__LSF_DH]) ? 1 : 2, n_in, n_out, t);
 }
 
 /* ---- the choice ---------------------------------------------------------------------------------------------------------- */
@@ -193,11 +193,11 @@ enum { WORTH = 256 << 20 };           /* bytes of memory that AUTO gives twice t
  *
  *              memory                                       wire (n ranks, about)
  *   gather     W D w  (+ W D 4, where it is trained)        W D w  (+ W D 4)
- *   pieces     n_v D w  (+ 2 n_v D 4 (1 + 1/n)), + T D 4    2 W D w  (+ 2 W D 4);  forward alone: W D w      n_v: chunk_vocab
+ *   pieces     n_v D w  (+ 2 n_v D 4 (1 + 1/n)), + T D 4    2 W D w  (+ 2 W D 4);  forward alone, frozen: W D w      n_v: chunk_vocab
  *
- * So pieces always send more: the backward reads the head again, where a gathered head is still there, and a sum of gradients goes over
- * slices. K3's head (W 163840, D 7168, BF16, n_v 8192, T 4096, 64 ranks): gather 2.35 GB, trained 7.05 GB, wire 2.31 and 6.94 GB;
- * pieces 0.23 GB, trained 0.71 GB, wire 4.62 and 13.9 GB. A small head (W 512, D 128) is gathered: 0.1 MB.
+ * So pieces of a trained head send more: the backward reads the head again, where a gathered head is still there, and a sum of gradients
+ * goes over slices; a frozen head is read once either way. K3's head (W 163840, D 7168, BF16, n_v 8192, T 4096, 64 ranks): gather 2.35 GB, trained 7.05 GB, wire 2.31 and 6.94 GB;
+ * pieces 0.23 GB, trained 0.71 GB, wire 2.31 and 13.9 GB. A small head (W 512, D 128) is gathered: 0.1 MB.
  * Chunks as large as the vocabulary save nothing, and are gathered by the same rule. */
 int cdr_loss_head(const cdr_loss_split *s, int asked)
 {

@@ -143,14 +143,16 @@ static void own_rows(const cdr_args *a, const sizes *z, const ranks *k, int64_t 
 }
 
 /* ---- passes over the head ------------------------------------------------------------------------------------------------- */
-/* m, s and at_y of the chunk that begins with trained token i. */
-static chunk of_tokens(const chunk *all, const chunk *c, int64_t i, int64_t D)
+/* m, s, at_y and what else there is of the chunk that begins with trained token i. */
+static chunk of_tokens(const cdr_args *a, const chunk *all, int64_t i, int64_t D)
 {
-    chunk x = *c;
+    chunk x = *all;
     x.m = all->m + i;
     x.s = all->s + i;
     x.at_y = all->at_y + i;
+    x.rest = all->rest ? all->rest + i : NULL;
     x.dh = all->dh ? all->dh + i * D : NULL;
+    x.w_y = all->w_y ? all->w_y + cdr_dtype_bytes(a->type[CDR__LOSS_W].dtype, i * D) : NULL;
     return x;
 }
 
@@ -162,14 +164,14 @@ static double forward_pass(const cdr_args *a, const sizes *z, const ranks *k, ch
     for (int64_t v0 = 0; v0 < z->W; v0 += z->cv) {
         piece w = fetch(a, z, k, v0);
         for (int64_t t = 0, i = 0; chunk_next(a, z, all, &t); i += all->n) {
-            chunk c = of_tokens(all, all, i, z->D);
+            chunk c = of_tokens(a, all, i, z->D);
             if (v0 == 0) chunk_begin(&c);
             chunk_logits(a, z, &c, path, &w, c.logits);
             chunk_stats(a, z, &c, rows, &w, c.logits);
         }
     }
     for (int64_t t = 0, i = 0; chunk_next(a, z, all, &t); i += all->n) {
-        chunk c = of_tokens(all, all, i, z->D);
+        chunk c = of_tokens(a, all, i, z->D);
         sum = chunk_loss(&c, sum, lse);
     }
     return sum;
@@ -180,7 +182,7 @@ static void backward_piece(const cdr_args *a, const sizes *z, chunk *all, int pa
                            void *dw, int64_t dw_pitch, bool dw_add)
 {
     for (int64_t t = 0, i = 0; chunk_next(a, z, all, &t); i += all->n, dw_add = true) {
-        chunk c = of_tokens(all, all, i, z->D);
+        chunk c = of_tokens(a, all, i, z->D);
         chunk_logits(a, z, &c, path, w, c.logits);
         chunk_grad(a, z, &c, rows, w, c.logits, lse, scale);
         if (c.dh) chunk_dh(a, z, &c, path, w, c.logits);
@@ -193,7 +195,7 @@ static void store_dh(const cdr_args *a, const sizes *z, chunk *all, int i_dh, bo
 {
     if (!add) zero_masked(a, z, i_dh);
     for (int64_t t = 0, i = 0; chunk_next(a, z, all, &t); i += all->n) {
-        chunk c = of_tokens(all, all, i, z->D);
+        chunk c = of_tokens(a, all, i, z->D);
         chunk_store(a, z, &c, i_dh, add);
     }
 }
@@ -267,33 +269,54 @@ static size_t bwd_work(int path, const void *attr, const cdr_type *t, int n_thre
            part((size_t)(z.D * n_threads), 4) + products_work(path, &z, n_threads);
 }
 
-/* Logits of all tokens and words at once would be what the pieces avoid: they are made a second time. */
+/* Rows of w that targets name, which a rank keeps while their pieces are there, take T D elements. */
 static cdr_status frozen(const cdr_args *a, int path, const cdr__loss_rows *rows)
 {
     const sizes z = split_sizes(a->attr, a->type);
     const float scale = *(const float *)a->ptr[CDR__LSF_SCALE];
-    bool dh = a->ptr[CDR__LSF_DH] != NULL;
+    double sum = 0;
     char *at = a->work;
     ranks k;
     CDR_TRY(ranks_open(a, CDR__LSF_STAGE, &k, &at));
     chunk all = chunk_take(&z, &a->type[CDR__LOSS_H], z.T, &at);
-    float *lse_T = take(&at, (size_t)z.T, 4);
-    if (dh) all.dh = take(&at, (size_t)(z.T * z.D), 4);
-    all.gemm = at;
-    *(double *)a->ptr[CDR__LSF_SUM] = forward_pass(a, &z, &k, &all, path, rows, lse_T);
-    for (int64_t v0 = 0; v0 < z.W && dh; v0 += z.cv) {
-        piece w = fetch(a, &z, &k, v0);
-        backward_piece(a, &z, &all, path, rows, &w, lse_T, scale, NULL, 0, false);
+    if (!a->ptr[CDR__LSF_DH]) {
+        all.gemm = at;
+        *(double *)a->ptr[CDR__LSF_SUM] = forward_pass(a, &z, &k, &all, path, rows, NULL);
+        return ranks_close(&k);
     }
-    if (dh) store_dh(a, &z, &all, CDR__LSF_DH, false);
+    all.rest = take(&at, (size_t)z.T, 4);
+    all.dh = take(&at, (size_t)(z.T * z.D), 4);
+    all.old = take(&at, (size_t)(z.D * a->lane->n_threads), 4);
+    all.w_y = take(&at, (size_t)(z.T * z.D), (size_t)cdr_dtype_bytes(a->type[CDR__LOSS_W].dtype, 1));
+    all.gemm = at;
+    for (int64_t v0 = 0; v0 < z.W; v0 += z.cv) {
+        piece w = fetch(a, &z, &k, v0);
+        for (int64_t t = 0, i = 0; chunk_next(a, &z, &all, &t); i += all.n) {
+            chunk c = of_tokens(a, &all, i, z.D);
+            if (v0 == 0) chunk_begin(&c);
+            chunk_logits(a, &z, &c, path, &w, c.logits);
+            chunk_online(a, &z, &c, rows, &w, c.logits);
+            chunk_dh(a, &z, &c, path, &w, c.logits);
+        }
+    }
+    zero_masked(a, &z, CDR__LSF_DH);
+    for (int64_t t = 0, i = 0; chunk_next(a, &z, &all, &t); i += all.n) {
+        chunk c = of_tokens(a, &all, i, z.D);
+        sum = chunk_loss(&c, sum, NULL);
+        chunk_finish(a, &z, &c, scale);
+        chunk_store(a, &z, &c, CDR__LSF_DH, false);
+    }
+    *(double *)a->ptr[CDR__LSF_SUM] = sum;
     return ranks_close(&k);
 }
 
 static size_t frozen_work(int path, const void *attr, const cdr_type *t, int n_threads)
 {
     const sizes z = split_sizes(attr, t);
-    return ranks_work(attr, n_threads) + chunk_bytes(&z, &t[CDR__LOSS_H], z.T) + part((size_t)z.T, 4) +
-           (cdr_absent(&t[CDR__LSF_DH]) ? 0 : part((size_t)(z.T * z.D), 4)) + products_work(path, &z, n_threads);
+    const size_t n = (size_t)(z.T * z.D);
+    if (cdr_absent(&t[CDR__LSF_DH])) return fwd_work(path, attr, t, n_threads);
+    return ranks_work(attr, n_threads) + chunk_bytes(&z, &t[CDR__LOSS_H], z.T) + part((size_t)z.T, 4) + part(n, 4) + part((size_t)(z.D * n_threads), 4) +
+           part(n, (size_t)cdr_dtype_bytes(t[CDR__LOSS_W].dtype, 1)) + products_work(path, &z, n_threads);
 }
 
 /* ---- tables: the rows of loss ------------------------------------------------------------------------------------------------ */
