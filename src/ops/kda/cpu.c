@@ -2,6 +2,7 @@
 #include "base/base.h"
 
 #define V_LANES 4
+#define MAX_NV 2
 typedef float vf __attribute__((vector_size(16)));
 static inline vf v_set(float x) { return (vf){ x, x, x, x }; }
 static inline vf v_load(const float *p) { vf x; __builtin_memcpy(&x, p, sizeof x); return x; }

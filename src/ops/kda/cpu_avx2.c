@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #define V_LANES 8
+#define MAX_NV 3
 typedef __m256 vf;
 static inline vf v_set(float x) { return _mm256_set1_ps(x); }
 static inline vf v_load(const float *p) { return _mm256_loadu_ps(p); }

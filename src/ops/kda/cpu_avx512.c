@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #define V_LANES 16
+#define MAX_NV 4
 typedef __m512 vf;
 static inline vf v_set(float x) { return _mm512_set1_ps(x); }
 static inline vf v_load(const float *p) { return _mm512_loadu_ps(p); }

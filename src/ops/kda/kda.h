@@ -17,7 +17,7 @@ extern "C" {
 
 typedef struct {
     int32_t heads, dim;              /* dim: of keys and of values, a multiple of 16 */
-    int32_t chunk;                   /* rows that are worked on at a time: 16, 32, 64; 0: 64 */
+    int32_t chunk;                   /* rows between two states that the backward keeps: 16, 32, 64; 0: 64. Memory against work: no bit depends on it */
     int32_t softplus;                /* decay g = -e^A softplus(u) instead of lower_bound * s(e^A u) */
     float lower_bound, norm_eps;     /* lower_bound: in [-5, 0), not read with softplus */
 } cdr_kda_attr;
@@ -35,6 +35,7 @@ cdr_val cdr_kda(cdr_graph *g, const cdr_val in[11], cdr_val state, const cdr_kda
 /* ---- inside of the folder: references and kernels, for the tables in op.c -------------------------------------- */
 enum { CDR__KDA_Q, CDR__KDA_K, CDR__KDA_V, CDR__KDA_Z, CDR__KDA_BETA, CDR__KDA_GATE, CDR__KDA_A_LOG, CDR__KDA_DT_BIAS, CDR__KDA_O_NORM,
        CDR__KDA_START, CDR__KDA_POS, CDR__KDA_N_IN };
+enum { CDR__KDA_ROWS = 16 };         /* C of (5) to (8) */
 static inline int32_t cdr__kda_chunk(const cdr_kda_attr *a) { return a->chunk ? a->chunk : 64; }
 void cdr__kda_ref(const cdr_ref_args *a);
 void cdr__kda_bwd_ref(const cdr_ref_args *a);

@@ -29,8 +29,8 @@
  * of K dK1 as a prefix sum, which is kinder than the difference of a total and a suffix (spec/numerics.md, 4.4).
  *
  * Source: KL-TR 2510.26692 eq. 6 to 9, K3-TR; spec/model.md 3.2 to 3.2.3; checked by finite differences of the recurrence (3).
- * Nothing but the inputs is kept: the backward makes the states of the chunks' first rows again, one document and head at a
- * time. What is F32, and how e^(G_i - G_j) is evaluated: chunk.inc. */
+ * Nothing but the inputs is kept: the backward makes states every `chunk` rows again, one document and head at a time, and between them
+ * once more. What is F32, and how e^(G_i - G_j) is evaluated: chunk.inc. */
 #include "ops/kda/kda.h"
 #include "ops/cpu.h"
 
@@ -97,12 +97,12 @@ static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, con
     return CDR_OK;
 }
 
-/* products of (5) to (8), triangles at half cost: per row and head 6 d^2 + 4 C d; elementwise 120 d, most of it e^x */
+/* products of (5) to (8), C = 16, triangles at half cost: per row and head 6 d^2 + 4 C d; elementwise 100 d, most of it e^x */
 static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     const cdr_kda_attr *at = attr;
-    double d = at->dim, C = cdr__kda_chunk(at), rows = (double)t[CDR__KDA_Q].n[0] * at->heads;
-    cdr_cost c = { .flop = rows * (6 * d * d + 4 * C * d + 120 * d) };
+    double d = at->dim, C = CDR__KDA_ROWS, rows = (double)t[CDR__KDA_Q].n[0] * at->heads;
+    cdr_cost c = { .flop = rows * (6 * d * d + 4 * C * d + 100 * d) };
     for (int i = 0; i < n_in; i++) c.read += (double)cdr_type_bytes(&t[i]);
     for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c.write += (double)cdr_type_bytes(&t[i]);
     return c;
@@ -131,11 +131,13 @@ static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int 
     return CDR_OK;
 }
 
-/* (5), (6), (8) again: 4 d^2 + 3 C d; (7): 2 d^2 + C d; (10) to (17): 12 d^2 + 8 C d */
+/* (5), (6), (8) again: 4 d^2 + 3 C d, and (8) once more; (7): 2 d^2 + C d; (10) to (17): 12 d^2 + 8 C d */
 static cdr_cost cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
+    const cdr_kda_attr *at = attr;
+    double d = at->dim;
     cdr_cost c = cost(attr, n_in, n_out, t);
-    c.flop *= 3;
+    c.flop = 3 * c.flop + 2 * d * d * (double)t[0].n[0] * at->heads;
     return c;
 }
 
