@@ -17,8 +17,8 @@ extern const cdr_op cdr_op_add;
 cdr_val cdr_add(cdr_graph *g, cdr_val a, cdr_val b);
 
 void cdr__add_ref(const cdr_ref_args *a);
-size_t cdr__add_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 cdr_status cdr__add_base(const cdr_args *a);
+cdr_status cdr__add_avx2(const cdr_args *a);
 
 #ifdef __cplusplus
 }

@@ -35,7 +35,8 @@ static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, con
 }
 
 static const cdr_kernel kernels[] = {
-    { .name = "base", .bits = "add", .device = CDR_DEV_CPU, .work_bytes = cdr__add_work, .run = cdr__add_base },
+    { .name = "avx2", .bits = "add", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .run = cdr__add_avx2 },
+    { .name = "base", .bits = "add", .device = CDR_DEV_CPU, .run = cdr__add_base },
     { .name = NULL }
 };
 

@@ -20,8 +20,8 @@ extern const cdr_op cdr_op_copy;
 cdr_val cdr_copy(cdr_graph *g, cdr_val x, int dtype);
 
 void cdr__copy_ref(const cdr_ref_args *a);
-size_t cdr__copy_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 cdr_status cdr__copy_base(const cdr_args *a);
+cdr_status cdr__copy_avx2(const cdr_args *a);
 
 #ifdef __cplusplus
 }

@@ -30,7 +30,8 @@ static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, con
 }
 
 static const cdr_kernel kernels[] = {
-    { .name = "base", .bits = "copy", .device = CDR_DEV_CPU, .work_bytes = cdr__copy_work, .run = cdr__copy_base },
+    { .name = "avx2", .bits = "copy", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .run = cdr__copy_avx2 },
+    { .name = "base", .bits = "copy", .device = CDR_DEV_CPU, .run = cdr__copy_base },
     { .name = NULL }
 };
 

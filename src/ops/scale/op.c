@@ -29,7 +29,8 @@ static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, con
 }
 
 static const cdr_kernel kernels[] = {
-    { .name = "base", .bits = "scale", .device = CDR_DEV_CPU, .work_bytes = cdr__scale_work, .run = cdr__scale_base },
+    { .name = "avx2", .bits = "scale", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .run = cdr__scale_avx2 },
+    { .name = "base", .bits = "scale", .device = CDR_DEV_CPU, .run = cdr__scale_base },
     { .name = NULL }
 };
 

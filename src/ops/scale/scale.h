@@ -19,8 +19,8 @@ extern const cdr_op cdr_op_scale;
 cdr_val cdr_scale(cdr_graph *g, cdr_val x, float factor);
 
 void cdr__scale_ref(const cdr_ref_args *a);
-size_t cdr__scale_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 cdr_status cdr__scale_base(const cdr_args *a);
+cdr_status cdr__scale_avx2(const cdr_args *a);
 
 #ifdef __cplusplus
 }
