@@ -26,8 +26,8 @@ CDR__INLINE v4 load4(const float *p)
     }
 #define LOAD(r, lo, hi) \
     if (rows > (r)) { \
-        lo = load4(t->c + (r) * t->ldc); \
-        hi = load4(t->c + (r) * t->ldc + 4); \
+        lo = load4(old + (r) * ldo); \
+        hi = load4(old + (r) * ldo + 4); \
     }
 #define STORE(r, lo, hi) \
     if (rows > (r)) { \
@@ -40,6 +40,8 @@ CDR__INLINE void tile_base(const cdr__tile *t, const int rows)
     const float *b = (const float *)(const void *)t->b, *a = (const float *)(const void *)t->a;
     const v4 zero = { 0, 0, 0, 0 };
     v4 c00 = zero, c01 = zero, c10 = zero, c11 = zero, c20 = zero, c21 = zero, c30 = zero, c31 = zero;
+    const float *old = t->old ? t->old : t->c;
+    const int64_t ldo = t->old ? NR : t->ldc;
     if (!t->first) {
         LOAD(0, c00, c01) LOAD(1, c10, c11) LOAD(2, c20, c21) LOAD(3, c30, c31)
     }
@@ -73,7 +75,7 @@ static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f
 
 const cdr__gemm_isa cdr__gemm_base = {
     .name = "base", .mr = MR, .nr = NR, .mc = 96, .kc = 2048, .kc_min = 512, .kb = 256, .few = 96, .a_units = 48 * 1024,
-    .pair = 1, .step = 1, .layout = CDR_ROWS,
+    .pair = 1, .mac = 4, .step = 1, .layout = CDR_ROWS,
     .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },
     .kernel = gemm_f32_base, .finish = { finish_f32, finish_bf16 },

@@ -27,8 +27,8 @@ enum { MR = 6, NR = 16 };
     }
 #define LOAD(r, lo, hi) \
     if (rows > (r)) { \
-        lo = _mm256_loadu_ps(t->c + (r) * t->ldc); \
-        hi = _mm256_loadu_ps(t->c + (r) * t->ldc + 8); \
+        lo = _mm256_loadu_ps(old + (r) * ldo); \
+        hi = _mm256_loadu_ps(old + (r) * ldo + 8); \
     }
 #define STORE(r, lo, hi) \
     if (rows > (r)) { \
@@ -56,6 +56,8 @@ CDR__INLINE void tile_avx2(const cdr__tile *t, const int rows, const bool narrow
     const __m256 zero = _mm256_setzero_ps();
     __m256 c00 = zero, c01 = zero, c10 = zero, c11 = zero, c20 = zero, c21 = zero;
     __m256 c30 = zero, c31 = zero, c40 = zero, c41 = zero, c50 = zero, c51 = zero;
+    const float *old = t->old ? t->old : t->c;
+    const int64_t ldo = t->old ? NR : t->ldc;
     if (!t->first) {
         LOAD(0, c00, c01) LOAD(1, c10, c11) LOAD(2, c20, c21) LOAD(3, c30, c31) LOAD(4, c40, c41) LOAD(5, c50, c51)
     }
@@ -114,6 +116,69 @@ CDR__INLINE void pack_a_panels(int dtype, const cdr__pack *s)
         }
 }
 
+/* Lanes 0 .. 3 of each half: x[l] of rows l and l + 4 becomes y[p] of k = p, for 8 rows. */
+CDR__INLINE void transpose4(const __m256 x[4], __m256 y[4])
+{
+    const __m256 t0 = _mm256_unpacklo_ps(x[0], x[1]), t1 = _mm256_unpackhi_ps(x[0], x[1]);
+    const __m256 t2 = _mm256_unpacklo_ps(x[2], x[3]), t3 = _mm256_unpackhi_ps(x[2], x[3]);
+    y[0] = _mm256_shuffle_ps(t0, t2, 0x44);
+    y[1] = _mm256_shuffle_ps(t0, t2, 0xee);
+    y[2] = _mm256_shuffle_ps(t1, t3, 0x44);
+    y[3] = _mm256_shuffle_ps(t1, t3, 0xee);
+}
+
+CDR__INLINE __m256i two_halves(const void *low, const void *high)      /* 16 bytes each */
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)low)), _mm_loadu_si128((const __m128i *)high), 1);
+}
+
+/* 16 columns, 8 along k, to d[8][16]: k runs along a row of the source. */
+CDR__INLINE void pack_f32_16x8(const float *x, int64_t pitch, float *d)
+{
+    for (int h = 0; h < NR; h += 8)
+        for (int q = 0; q < 8; q += 4) {
+            __m256 r[4], y[4];
+            for (int l = 0; l < 4; l++) r[l] = _mm256_castsi256_ps(two_halves(x + (h + l) * pitch + q, x + (h + l + 4) * pitch + q));
+            transpose4(r, y);
+            for (int l = 0; l < 4; l++) _mm256_store_ps(d + (q + l) * NR + h, y[l]);
+        }
+}
+
+/* Columns j and j + 8 share a lane, so that after the transpose a shift and a mask widen them, 24 shuffles for 128 elements. */
+CDR__INLINE void pack_bf16_16x8(const uint16_t *x, int64_t pitch, float *d)
+{
+    __m256 lo[4], hi[4], y[8];
+    for (int l = 0; l < 4; l++) {
+        const __m256i a = two_halves(x + l * pitch, x + (l + 4) * pitch), b = two_halves(x + (l + 8) * pitch, x + (l + 12) * pitch);
+        lo[l] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(a, b));
+        hi[l] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(a, b));
+    }
+    transpose4(lo, y);
+    transpose4(hi, y + 4);
+    for (int l = 0; l < 8; l++) {
+        const __m256i both = _mm256_castps_si256(y[l]);
+        _mm256_store_si256((__m256i *)(void *)(d + l * NR), _mm256_slli_epi32(both, 16));
+        _mm256_store_si256((__m256i *)(void *)(d + l * NR + 8), _mm256_and_si256(both, _mm256_set1_epi32((int)0xffff0000u)));
+    }
+}
+
+/* Whole blocks of 8 units of a whole panel; returns how many units. Each line of the source is asked for AHEAD bytes early: a panel walks
+ * 16 rows at once, more than the hardware's prefetchers follow. */
+CDR__INLINE int64_t pack_b_along(int dtype, const char *src, int64_t pitch, int64_t n, float *d)
+{
+    enum { AHEAD = 512 };
+    const int64_t size = dtype == CDR_F32 ? 4 : 2;
+    int64_t u = 0;
+    for (; u + 8 <= n; u += 8) {
+        if (u * size % 64 == 0)
+            for (int64_t l = 0; l < NR; l++) _mm_prefetch(src + (l * pitch + u) * size + AHEAD, _MM_HINT_T0);
+        const void *x = src + u * size;
+        if (dtype == CDR_F32) pack_f32_16x8((const float *)x, pitch, d + u * NR);
+        else pack_bf16_16x8((const uint16_t *)x, pitch, d + u * NR);
+    }
+    return u;
+}
+
 CDR__INLINE void pack_b(int dtype, bool k_contig, const cdr__pack *s)
 {
     const int64_t block = k_contig ? CDR_MAX(s->n_p, 1) : CDR__PACK_UNITS;
@@ -123,13 +188,7 @@ CDR__INLINE void pack_b(int dtype, bool k_contig, const cdr__pack *s)
             float *d = (float *)(void *)(s->dst + i / NR * s->ld);
             int64_t u = u0;
             if (s->n_i - i >= NR && k_contig)
-                for (; u + 8 <= u1; u += 8)
-                    for (int64_t h = 0; h < NR; h += 8) {
-                        __m256 x[8], y[8];
-                        for (int64_t l = 0; l < 8; l++) x[l] = load8(dtype, s->src, (i + h + l) * s->pitch + u);
-                        cdr__transpose8(x, y);
-                        for (int64_t l = 0; l < 8; l++) _mm256_store_ps(d + (u + l) * NR + h, y[l]);
-                    }
+                u = pack_b_along(dtype, (const char *)s->src + cdr_dtype_bytes(dtype, i * s->pitch), s->pitch, s->n_p, d);
             else if (s->n_i - i >= NR)
                 for (; u < u1; u++) {
                     _mm256_store_ps(d + u * NR, load8(dtype, s->src, u * s->pitch + i));
@@ -152,7 +211,7 @@ static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f
 
 const cdr__gemm_isa cdr__gemm_avx2 = {
     .name = "avx2", .mr = MR, .nr = NR, .mc = 144, .kc = 2048, .kc_min = 512, .kb = 256, .few = 144, .a_units = 96 * 1024,
-    .pair = 1, .step = 1, .layout = CDR_PANEL16,
+    .pair = 1, .mac = 16, .step = 1, .layout = CDR_PANEL16,
     .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },
     .kernel = gemm_f32_avx2, .kernel_widen = gemm_f32_bf16_avx2, .finish = { finish_f32, finish_bf16 },

@@ -19,10 +19,10 @@ enum { MR = 6, NR = 64, PAIR = 2 };
     }
 #define LOAD(r, c0, c1, c2, c3) \
     if (rows > (r)) { \
-        c0 = _mm512_loadu_ps(t->c + (r) * t->ldc); \
-        c1 = _mm512_loadu_ps(t->c + (r) * t->ldc + 16); \
-        c2 = _mm512_loadu_ps(t->c + (r) * t->ldc + 32); \
-        c3 = _mm512_loadu_ps(t->c + (r) * t->ldc + 48); \
+        c0 = _mm512_loadu_ps(old + (r) * ldo); \
+        c1 = _mm512_loadu_ps(old + (r) * ldo + 16); \
+        c2 = _mm512_loadu_ps(old + (r) * ldo + 32); \
+        c3 = _mm512_loadu_ps(old + (r) * ldo + 48); \
     }
 #define STORE(r, c0, c1, c2, c3) \
     if (rows > (r)) { \
@@ -42,6 +42,8 @@ CDR__INLINE void tile_bf16(const cdr__tile *t, const int rows)
     const __m512 z = _mm512_setzero_ps();
     __m512 c00 = z, c01 = z, c02 = z, c03 = z, c10 = z, c11 = z, c12 = z, c13 = z, c20 = z, c21 = z, c22 = z, c23 = z;
     __m512 c30 = z, c31 = z, c32 = z, c33 = z, c40 = z, c41 = z, c42 = z, c43 = z, c50 = z, c51 = z, c52 = z, c53 = z;
+    const float *old = t->old ? t->old : t->c;
+    const int64_t ldo = t->old ? NR : t->ldc;
     if (!t->first) {
         LOAD(0, c00, c01, c02, c03) LOAD(1, c10, c11, c12, c13) LOAD(2, c20, c21, c22, c23)
         LOAD(3, c30, c31, c32, c33) LOAD(4, c40, c41, c42, c43) LOAD(5, c50, c51, c52, c53)
@@ -87,7 +89,7 @@ static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f
 
 const cdr__gemm_isa cdr__gemm_avx512_bf16 = {
     .name = "avx512_bf16", .mr = MR, .nr = NR, .mc = 240, .kc = 2048, .kc_min = 512, .kb = 128, .few = 240, .a_units = 128 * 1024,
-    .pair = PAIR, .step = 1, .layout = CDR_VNNI64, .pack_across = across,
+    .pair = PAIR, .mac = 32, .step = 1, .layout = CDR_VNNI64, .pack_across = across,
     .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },
     .kernel = gemm_bf16_avx512, .finish = { finish_f32, finish_bf16 },

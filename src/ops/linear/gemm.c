@@ -1,33 +1,33 @@
 /* gemm.c: blocking, threads and scratch of the matrix product; gemm.h says what it computes, gemm_isa.h what an ISA adds.
  *
- *   for each block of n columns: pack B, all of k                          (panels [k][nr], read by all rows)
- *     for each block of rows, for each block of kc along k: pack A         (what L2 holds beside one panel of B)
- *       for each panel of nr columns, for each mr rows: kernel             (a panel of B is read once for mr rows of A)
- * An F32 accumulator that waits for its next block of k lies in C itself (F32, full panel, no add) or in a tile of
- * scratch; storing and reloading it is exact, so the blocking changes no bit. Structure: Goto & van de Geijn 2008.
+ *   for each block of n columns: pack B, all of k                          (panels [k][nr]; unless B is read in pieces)
+ *     for each block of rows, for each block of kc along k: pack A         (what L2 holds)
+ *       for each panel of nr columns, for each piece of kb along k         (what L1 holds: read by all rows of A's block)
+ *         for each mr rows: kernel
+ * An F32 accumulator that waits for its next piece lies in a tile of scratch; storing and reloading it is exact, so the blocking
+ * changes no bit. Structure: Goto & van de Geijn 2008.
  *
- * Tried: kc = 256 with B's panel in L1, as BLIS does: 5 to 10 % slower here than all of k at once, with A's block and one
- * panel of B in L2, and the next panel prefetched. Packing F32 rows of A that are dense already: 2 to 5 % slower.
+ * A piece of B comes from one of four places:
+ *   PACKED   B packed in scratch                              many rows: packing is paid once for all of them
+ *   PANELS   the matrix itself, which lies in the path's panels          nothing is packed
+ *   WIDEN    the same, but BF16 where the path computes in F32: the first tile of rows widens a piece on its way into L1
+ *   PIECES   packed into L1 and used at once                  rows that fit one block: a panel is never written to memory
  *
- * Threads share the packed B and split the rows where there are enough of them; else each takes columns of its own and
- * packs its own B. Neither changes a bit. A call under 2^18 multiply-adds runs on one thread: a fork and join costs
- * 1 to 7 us, which is what such a call takes.
- * Scratch: the shared B at most max(4 MiB, 64 k units); a thread's A at most 384 KiB (AVX2), its accumulators under 200 KiB where
- * k is over kc. */
+ * Threads form a grid: each has rows and columns of its own, packs what it needs and waits for nobody. Neither changes a bit.
+ * Scratch of a thread: its packed B, 2 MiB or one panel; its block of A, a_units of the ISA; accumulators. */
 #include "ops/linear/gemm_isa.h"
 #include <assert.h>
-#include <omp.h>
+#include <math.h>
 
 static const cdr__gemm_isa *const isas[CDR__N_GEMM] = { &cdr__gemm_base, &cdr__gemm_avx2, &cdr__gemm_avx512, &cdr__gemm_avx512_bf16,
                                                         &cdr__gemm_amx };
 
 enum { A_PAD = 16 };                                             /* units: one line of cache */
-enum { NC_MAX = 1024, NC_MIN = 64 };                             /* columns of a shared packed B; multiples of every nr */
+enum { NC_MAX = 1024 };                                          /* columns of a packed B; a multiple of every nr */
 enum { GROUP = 8 };                                              /* most panels of a piece */
 enum { KC_ALIGN = 64 };                                          /* blocks of k begin at whole panels of W (b_across) */
-static const int64_t b_shared_bytes = 4 << 20;                   /* of it, unless NC_MIN columns take more: a part of L3 */
-static const int64_t b_own_bytes = 256 << 10;                    /* of one thread's own B: half of L2 */
-static const int64_t one_thread_mac = 1 << 18;
+static const int64_t b_own_bytes = 2 << 20;                      /* of a thread's packed B, unless one panel takes more: a part of L3 */
+static const int64_t one_thread_cycles = 1 << 14;                /* a fork and join costs 1 to 7 us, which is what less takes */
 
 typedef enum { PACKED, PANELS, WIDEN, PIECES } source;
 
@@ -38,7 +38,8 @@ typedef struct {
     int64_t units;                       /* of all of k, in whole steps */
     int64_t mc, kc, nc, a_ld;
     int64_t kb, group;                   /* units and columns of a piece of B */
-    int64_t acc_at, piece_at;            /* in a thread's own scratch, behind its block of A */
+    int64_t acc_at, piece_at, b_at;      /* in a thread's own scratch, behind its block of A */
+    int64_t row_teams, col_teams;
     bool wait;                           /* accumulators wait between blocks of k */
     bool a_direct;                       /* A lies as its packed form would, F32 rows along k: it is read where it is */
     bool a_rows;                         /* the block of A is rows, else panels */
@@ -47,12 +48,6 @@ typedef struct {
 static int64_t round_up(int64_t x, int64_t to) { return cdr_ceil_div(x, to) * to; }
 
 static int64_t units_of(const cdr__gemm_isa *isa, int64_t k) { return round_up(cdr_ceil_div(k, isa->pair), isa->step); }
-
-static int64_t shared_cols(const cdr__gemm_isa *isa, int64_t n, int64_t units)
-{
-    const int64_t fit = b_shared_bytes / (4 * CDR_MAX(units, 1)) / NC_MIN * NC_MIN;
-    return CDR_MIN(CDR_MIN(CDR_MAX(fit, NC_MIN), NC_MAX), round_up(n, isa->nr));
-}
 
 static int64_t own_cols(const cdr__gemm_isa *isa, int64_t n, int64_t units)
 {
@@ -82,15 +77,21 @@ static int64_t acc_units(const cdr__gemm_isa *isa, int64_t m, int64_t n, int64_t
 
 int cdr__gemm_layout(int path) { return isas[path]->layout; }
 
+/* Of packed B: what own_cols gives, or less where there are fewer columns. */
+static int64_t b_units(const cdr__gemm_isa *isa, int64_t n, int64_t units)
+{
+    return CDR_MIN(round_up(n, isa->nr) * units, CDR_MAX(b_own_bytes / 4, isa->nr * units));
+}
+
+static int64_t thread_units(const cdr__gemm_isa *isa, int64_t m, int64_t n, int64_t units)
+{
+    return a_block_units(isa, m, units) + acc_units(isa, m, n, units) + isa->kb * isa->nr + round_up(b_units(isa, n, units), 16);
+}
+
 size_t cdr__gemm_work_bytes(int path, int64_t m, int64_t n, int64_t k, int n_threads)
 {
     const cdr__gemm_isa *isa = isas[path];
-    const int64_t units = units_of(isa, k), all = round_up(n, isa->nr) * units;
-    const int64_t shared = CDR_MIN(all, CDR_MAX(b_shared_bytes / 4, NC_MIN * units));
-    const int64_t panels = cdr_ceil_div(n, isa->nr), n_team = CDR_MIN(panels, n_threads);
-    const int64_t own = CDR_MIN((panels + n_team) * isa->nr * units, n_team * CDR_MAX(b_own_bytes / 4, isa->nr * units));
-    const int64_t thread = a_block_units(isa, m, units) + acc_units(isa, m, n, units) + isa->kb * isa->nr;
-    return 4 * (size_t)(round_up(CDR_MAX(shared, own), 16) + n_threads * thread);
+    return 4 * (size_t)n_threads * (size_t)thread_units(isa, m, n, units_of(isa, k));
 }
 
 /* ---- B ------------------------------------------------------------------------------------------------------------- */
@@ -156,12 +157,12 @@ static void pack_b(const plan *p, int64_t j, int64_t cols, int64_t u0, int64_t n
         for (int64_t i = 0; i < cols; i += nr) memset(b + i / nr * ld + there * nr, 0, (size_t)((n_u - there) * nr) * 4);
 }
 
-/* Panels first .. last - 1 of the columns from j0 on, all of k. */
-static void pack_panels(const plan *p, int64_t j0, int64_t n_cols, int64_t first, int64_t last, uint32_t *b)
+/* Columns j0 .. j0 + n_cols, all of k. */
+static void pack_panels(const plan *p, int64_t j0, int64_t n_cols, uint32_t *b)
 {
-    const int64_t nr = p->isa->nr, end = CDR_MIN(n_cols, last * nr), step = p->g->b_layout == CDR_ROWS ? CDR_MAX(end, 1) : nr;
-    for (int64_t j = first * nr; j < end; j += step)
-        pack_b(p, j0 + j, CDR_MIN(end - j, step), 0, p->units, b + j * p->units, nr * p->units);
+    const int64_t nr = p->isa->nr, step = p->g->b_layout == CDR_ROWS ? n_cols : nr;
+    for (int64_t j = 0; j < n_cols; j += step)
+        pack_b(p, j0 + j, CDR_MIN(n_cols - j, step), 0, p->units, b + j * p->units, nr * p->units);
 }
 
 /* ---- one block of A against all columns ---------------------------------------------------------------------------- */
@@ -175,7 +176,7 @@ static void run_tiles(const plan *p, const block *k, const piece *q)
     const cdr__gemm_isa *isa = p->isa;
     const cdr__gemm_args *g = p->g;
     const bool first = k->u0 + q->u == 0, last = k->u0 + q->u + q->n_u == p->units;
-    const bool direct = first && last && g->c_dtype == CDR_F32 && !g->add && q->cols == isa->nr;
+    const bool direct = last && g->c_dtype == CDR_F32 && !g->add && q->cols == isa->nr;
     const int64_t panel_a = p->a_rows ? isa->mr * p->a_ld : isa->mr * k->n_u, lines = CDR_MAX(isa->nr * (q->narrow ? 2 : 4) / 64, 1);
     cdr__tile t = { .a_row = p->a_rows ? p->a_ld : 1, .a_col = p->a_rows ? 1 : isa->mr, .b = q->b, .k = q->n_u, .first = first };
     for (int64_t i = 0, tile = 0; i < k->n_rows; i += isa->mr, tile++) {
@@ -184,6 +185,7 @@ static void run_tiles(const plan *p, const block *k, const piece *q)
         t.rows = (int)CDR_MIN(k->n_rows - i, isa->mr);
         t.a = k->a + i / isa->mr * panel_a + q->u * (p->a_rows ? 1 : isa->mr);
         t.ahead = q->next && tile < lines ? q->next + tile * q->n_u * 64 : (const char *)q->b;
+        t.old = k->acc + q->acc + i * isa->nr;
         t.c = direct ? (float *)g->c + at_c : k->acc + q->acc + i * isa->nr;
         t.ldc = direct ? g->c_pitch : isa->nr;
         if (q->narrow && i == 0) {
@@ -222,14 +224,14 @@ static void run_pieces(const plan *p, const block *k, int64_t j, int64_t cols, i
     }
 }
 
-/* Rows i_first .. i_last - 1 against columns j0 .. j0 + n_cols. own: this thread's A block, accumulators, piece of B. */
-static void run_rows(const plan *p, int64_t i_first, int64_t i_last, int64_t j0, int64_t n_cols, const uint32_t *b, uint32_t *own)
+/* Rows i_first .. i_last - 1 against columns j0 .. j0 + n_cols. own: this thread's A block, accumulators, piece of B, packed B. */
+static void run_rows(const plan *p, int64_t i_first, int64_t i_last, int64_t j0, int64_t n_cols, uint32_t *own)
 {
     const cdr__mat *x = &p->g->a;
     const bool k_contig = x->col == 1;
     const int pair = p->isa->pair;
     if (p->isa->begin) p->isa->begin();
-    block k = { .j0 = j0, .n_cols = n_cols, .a = own, .b = b, .acc = (float *)(own + p->acc_at), .piece = own + p->piece_at };
+    block k = { .j0 = j0, .n_cols = n_cols, .a = own, .b = own + p->b_at, .acc = (float *)(own + p->acc_at), .piece = own + p->piece_at };
     for (k.i0 = i_first; k.i0 < i_last; k.i0 += k.n_rows) {
         k.n_rows = CDR_MIN(i_last - k.i0, p->mc);
         k.u0 = 0;
@@ -256,50 +258,56 @@ static void run_rows(const plan *p, int64_t i_first, int64_t i_last, int64_t j0,
 /* Part r of n of x things, in whole multiples of unit. */
 static int64_t cut(int64_t x, int64_t unit, int64_t r, int64_t n) { return CDR_MIN(x, cdr_ceil_div(x, unit) * r / n * unit); }
 
-/* Each thread: columns of its own, all rows. */
-static void run_by_columns(const plan *p, int64_t r, int64_t n_threads, uint32_t *b, uint32_t *own)
+/* Thread r of a grid of teams: rows and columns of its own, B packed by itself; no thread waits for another. */
+static void run_part(const plan *p, int64_t r, uint32_t *own)
 {
-    const int64_t first = cut(p->g->n, p->isa->nr, r, n_threads), last = cut(p->g->n, p->isa->nr, r + 1, n_threads);
-    for (int64_t j = first; j < last; j += p->nc) {
-        const int64_t n_cols = CDR_MIN(last - j, p->nc);
-        if (p->from == PACKED) pack_panels(p, j, n_cols, 0, cdr_ceil_div(n_cols, p->isa->nr), b);
-        run_rows(p, 0, p->g->m, j, n_cols, b, own);
-    }
-}
-
-/* Each thread: rows of its own; B is packed by all of them. Called by every thread of a team of n_threads. */
-static void run_by_rows(const plan *p, int64_t r, int64_t n_threads, uint32_t *b, uint32_t *own)
-{
-    const int64_t first = cut(p->g->m, p->isa->mr, r, n_threads), last = cut(p->g->m, p->isa->mr, r + 1, n_threads);
-    for (int64_t j = 0; j < p->g->n; j += p->nc) {
-        const int64_t n_cols = CDR_MIN(p->g->n - j, p->nc), panels = cdr_ceil_div(n_cols, p->isa->nr);
-        if (p->from == PACKED) pack_panels(p, j, n_cols, panels * r / n_threads, panels * (r + 1) / n_threads, b);
-        if (p->from == PACKED && n_threads > 1) {
-            #pragma omp barrier
-        }
-        run_rows(p, first, last, j, n_cols, b, own);
-        if (p->from == PACKED && n_threads > 1) {
-            #pragma omp barrier
-        }
+    const cdr__gemm_args *g = p->g;
+    const int64_t of_rows = r / p->col_teams, of_cols = r % p->col_teams;
+    const int64_t i0 = cut(g->m, p->isa->mr, of_rows, p->row_teams), i1 = cut(g->m, p->isa->mr, of_rows + 1, p->row_teams);
+    const int64_t j0 = cut(g->n, p->isa->nr, of_cols, p->col_teams), j1 = cut(g->n, p->isa->nr, of_cols + 1, p->col_teams);
+    if (i0 == i1) return;
+    for (int64_t j = j0; j < j1; j += p->nc) {
+        const int64_t n_cols = CDR_MIN(j1 - j, p->nc);
+        if (p->from == PACKED) pack_panels(p, j, n_cols, own + p->b_at);
+        run_rows(p, i0, i1, j, n_cols, own);
     }
 }
 
 /* ---- the plan ----------------------------------------------------------------------------------------------------------- */
-/* Where B comes from. few: all rows fit one block, so that no piece is packed twice. */
-static source source_of(const cdr__gemm_isa *isa, const cdr__gemm_args *g, bool few)
+/* The grid of at most n_threads teams whose largest part takes the least, in cycles for each element along k: multiply-adds, and what
+ * packing an element of A or of B costs. */
+static void plan_grid(plan *p, int n_threads)
+{
+    const cdr__gemm_isa *isa = p->isa;
+    const int64_t tiles = cdr_ceil_div(p->g->m, isa->mr), panels = cdr_ceil_div(p->g->n, isa->nr);
+    double least = INFINITY;
+    for (int64_t cols = 1; cols <= CDR_MIN(n_threads, panels); cols++) {
+        const int64_t rows = CDR_MIN(n_threads / cols, tiles);
+        const double m = (double)(cdr_ceil_div(tiles, rows) * isa->mr), n = (double)(cdr_ceil_div(panels, cols) * isa->nr);
+        const double cost = m * n / isa->mac + m + 2 * n;
+        if (cost < least) {
+            least = cost;
+            p->row_teams = rows;
+            p->col_teams = cols;
+        }
+    }
+}
+
+/* Where B comes from. rows: the most that a thread has. */
+static source source_of(const cdr__gemm_isa *isa, const cdr__gemm_args *g, int64_t rows)
 {
     const bool own = g->b_layout == isa->layout && !g->b_across && g->b_layout != CDR_ROWS;
     if (own && isa->pair == 2 && g->b.dtype == CDR_BF16) return PANELS;
     if (own && isa->pair == 1) return g->b.dtype == CDR_F32 ? PANELS : WIDEN;
-    return few ? PIECES : PACKED;
+    return rows <= isa->few ? PIECES : PACKED;
 }
 
 /* Blocks along k that are about even: all of k, or so much that a block of all wanted rows of A stays in L2. */
-static void plan_k(plan *p)
+static void plan_k(plan *p, int64_t rows)
 {
     const cdr__gemm_isa *isa = p->isa;
     int64_t most = isa->kc;
-    if (p->from != PACKED) most = CDR_MIN(most, CDR_MAX(isa->a_units / round_up(CDR_MIN(p->g->m, isa->mc), isa->mr) - A_PAD, isa->kc_min));
+    if (p->from != PACKED) most = CDR_MIN(most, CDR_MAX(isa->a_units / round_up(CDR_MIN(rows, isa->mc), isa->mr) - A_PAD, isa->kc_min));
     p->wait = p->units > most;
     p->kc = p->wait ? round_up(cdr_ceil_div(p->units, cdr_ceil_div(p->units, most)), KC_ALIGN) : p->units;
     p->wait = p->units > p->kc;
@@ -317,36 +325,24 @@ void cdr__gemm(int path, const cdr__gemm_args *g, void *work, int n_threads)
     if (g->m == 0 || g->n == 0) return;
     const cdr__gemm_isa *isa = isas[path];
     plan p = { .isa = isa, .g = g, .units = units_of(isa, g->k), .a_rows = g->a.col == 1 && !isa->a_panels };
-    const double mac = (double)g->m * (double)g->n * (double)g->k;
-    const int64_t panels = cdr_ceil_div(g->n, isa->nr);
-    int n_team = mac < (double)one_thread_mac ? 1 : n_threads;
-    const bool thin = panels < 4 * n_team, tall = g->m >= 2 * (int64_t)n_threads * isa->mr;
-    p.from = source_of(isa, g, g->m <= isa->few && !(thin && tall));
-    const bool by_rows = tall && (thin || p.from == PACKED);
-    if (!by_rows) n_team = (int)CDR_MIN(n_team, panels);
-    plan_k(&p);
+    const bool alone = (double)g->m * (double)g->n * (double)g->k < (double)one_thread_cycles * isa->mac;
+    plan_grid(&p, alone ? 1 : n_threads);
+    const int64_t rows = cdr_ceil_div(cdr_ceil_div(g->m, isa->mr), p.row_teams) * isa->mr;
+    p.from = source_of(isa, g, rows);
+    plan_k(&p, rows);
     /* rows much further apart than k would share sets of L2 */
     p.a_direct = p.from == PACKED && p.a_rows && isa->pair == 1 && g->a.dtype == CDR_F32 && g->a.row <= g->k + g->k / 8;
     p.a_ld = p.a_direct ? g->a.row : p.kc + A_PAD;
-    p.mc = block_rows(isa, g->m, p.kc);
-    if (p.from == PACKED) p.nc = by_rows ? shared_cols(isa, g->n, p.units) : own_cols(isa, cdr_ceil_div(g->n, n_team), p.units);
-    else p.nc = p.wait ? NC_MAX : round_up(g->n, isa->nr);
-    uint32_t *const b = work;
-    const int64_t b_own = by_rows || p.from != PACKED ? 0 : p.nc * p.units;
-    const int64_t b_units = p.from != PACKED ? 0 : round_up(by_rows ? p.nc * p.units : n_team * b_own, 16);
+    p.mc = block_rows(isa, rows, p.kc);
+    p.nc = p.from == PACKED ? own_cols(isa, g->n, p.units) : p.wait ? NC_MAX : round_up(g->n, isa->nr);
     p.acc_at = a_block_units(isa, g->m, p.units);
     p.piece_at = p.acc_at + acc_units(isa, g->m, g->n, p.units);
-    const int64_t own = p.piece_at + isa->kb * isa->nr;
+    p.b_at = p.piece_at + isa->kb * isa->nr;
+    const int64_t own = thread_units(isa, g->m, g->n, p.units), n_team = p.row_teams * p.col_teams;
     if (n_team == 1) {
-        if (by_rows) run_by_rows(&p, 0, 1, b, b + b_units);
-        else run_by_columns(&p, 0, 1, b, b + b_units);
+        run_part(&p, 0, work);
         return;
     }
-    #pragma omp parallel num_threads(n_team)
-    {
-        const int r = omp_get_thread_num(), n = omp_get_num_threads();
-        uint32_t *mine = b + b_units + r * own;
-        if (by_rows) run_by_rows(&p, r, n, b, mine);
-        else run_by_columns(&p, r, n, b + r * b_own, mine);
-    }
+    #pragma omp parallel for num_threads((int)n_team) schedule(static)
+    for (int64_t r = 0; r < n_team; r++) run_part(&p, r, (uint32_t *)work + r * own);
 }

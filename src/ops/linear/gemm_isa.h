@@ -23,11 +23,12 @@ typedef struct {
 enum { CDR__PACK_UNITS = 32 };   /* where k is strided: units that all panels take before the next ones, since rows of the
                                   * source may be pages apart, and 32 pages stay in the TLB until their lines are used up */
 
-/* c[r][j] = (first ? 0 : c[r][j]) + sum_u a[r * a_row + u * a_col] b[u * nr + j], r < rows <= mr, j < nr, u < k ascending */
+/* c[r][j] = (first ? 0 : old[r][j]) + sum_u a[r * a_row + u * a_col] b[u * nr + j], r < rows <= mr, j < nr, u < k ascending */
 typedef struct {
     const uint32_t *a; int64_t a_row, a_col;
     const uint32_t *b;
     float *c; int64_t ldc;
+    const float *old;            /* [rows][nr], or NULL: old is c */
     int64_t k; int rows; bool first;
     const char *ahead;           /* one line (64 bytes) a unit is prefetched from here: what of B comes next */
     const uint16_t *narrow;      /* kernel_widen only: the same part of B as BF16 [k][nr], which it reads instead of b and ... */
@@ -45,6 +46,7 @@ typedef struct {
     int kb;                      /* units of a piece of B, kb nr of which stay in L1 beside mr rows of A; 32, 64, 128 or 256 */
     int few;                     /* up to so many rows B is packed piece by piece and used at once; at most mc */
     int a_units;                 /* and its size, which bounds the rows further: what L2 holds beside a panel of B */
+    double mac;                  /* multiply-adds a cycle, about */
     int pair;                    /* elements of a unit */
     int step;                    /* units that one step of the kernel takes: k is padded with zeros to whole steps; 64 % step == 0 */
     int layout;                  /* of panels that it reads as its own packed B (nr rows of W; pair 1: as BF16 too); CDR_ROWS: none */
