@@ -90,23 +90,29 @@ CDR_VINLINE cdr_vf cdr_vround_bf16(cdr_vf x)
 }
 CDR_VINLINE cdr_vf cdr_vget_bf16(const uint16_t *p)
 {
+#if defined(__SSE2__) && CDR_LANES == 4
+    return (cdr_vf)_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)(const void *)p));
+#else
     cdr_vh h;
     memcpy(&h, p, sizeof h);
     return (cdr_vf)(__builtin_convertvector(h, cdr_vu) << 16);
-}
-CDR_VINLINE cdr_vh cdr_vnarrow(cdr_vf x)
-{
-    cdr_vu u = (cdr_vu)cdr_vround_bf16(x) >> 16;
-#if defined(__AVX2__) && !defined(__AVX512F__)
-    return (cdr_vh)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)u), _mm256_extracti128_si256((__m256i)u, 1));
-#else
-    return __builtin_convertvector(u, cdr_vh);
 #endif
 }
-CDR_VINLINE void cdr_vput_bf16(uint16_t *p, cdr_vf x)
+/* 2 CDR_LANES elements as BF16, the bits of one vector. Rounded words are signed 16-bit numbers when shifted down, so that packing with
+ * saturation changes none. */
+CDR_VINLINE cdr_vf cdr_vnarrow(cdr_vf x0, cdr_vf x1)
 {
-    cdr_vh h = cdr_vnarrow(x);
-    memcpy(p, &h, sizeof h);
+    cdr_vi a = (cdr_vi)cdr_vround_bf16(x0) >> 16, b = (cdr_vi)cdr_vround_bf16(x1) >> 16;
+#if defined(__AVX2__) && CDR_LANES == 8
+    return (cdr_vf)_mm256_permute4x64_epi64(_mm256_packs_epi32((__m256i)a, (__m256i)b), 0xd8);
+#elif defined(__SSE2__) && CDR_LANES == 4
+    return (cdr_vf)_mm_packs_epi32((__m128i)a, (__m128i)b);
+#else
+    cdr_vh h[2] = { __builtin_convertvector(a, cdr_vh), __builtin_convertvector(b, cdr_vh) };
+    cdr_vf both;
+    memcpy(&both, h, sizeof both);
+    return both;
+#endif
 }
 
 /* ---- e^x and tanh, as cdr_exp and cdr_tanh, of CDR_CHAINS vectors at once: each is one chain of some 25 operations, of which a
@@ -237,21 +243,9 @@ CDR_VINLINE void cdr_vstream(float *p, cdr_vf x)
     _mm_stream_ps(p, (__m128)x);
 #endif
 }
-CDR_VINLINE void cdr_vstream_bf16(uint16_t *p, cdr_vf x0, cdr_vf x1)       /* 2 CDR_LANES elements */
-{
-    cdr_vh h[2] = { cdr_vnarrow(x0), cdr_vnarrow(x1) };
-    cdr_vf both;
-    memcpy(&both, h, sizeof both);
-    cdr_vstream((float *)(void *)p, both);
-}
 #else
 CDR_VINLINE bool cdr_can_stream(const void *dst) { return dst == NULL; }
 CDR_VINLINE void cdr_vstream(float *p, cdr_vf x) { cdr_vput(p, x); }
-CDR_VINLINE void cdr_vstream_bf16(uint16_t *p, cdr_vf x0, cdr_vf x1)
-{
-    cdr_vput_bf16(p, x0);
-    cdr_vput_bf16(p + CDR_LANES, x1);
-}
 #endif
 
 CDR_VINLINE void cdr_narrow_block(const float *src, void *dst, int64_t n, bool stream)
@@ -259,8 +253,8 @@ CDR_VINLINE void cdr_narrow_block(const float *src, void *dst, int64_t n, bool s
     uint16_t *y = (uint16_t *)dst;
     int64_t i = 0;
     if (stream && cdr_can_stream(y))
-        for (; i + 2 * CDR_LANES <= n; i += 2 * CDR_LANES) cdr_vstream_bf16(y + i, cdr_vget(src + i), cdr_vget(src + i + CDR_LANES));
-    for (; i + CDR_LANES <= n; i += CDR_LANES) cdr_vput_bf16(y + i, cdr_vget(src + i));
+        for (; i + 2 * CDR_LANES <= n; i += 2 * CDR_LANES) cdr_vstream((float *)dst + i / 2, cdr_vnarrow(cdr_vget(src + i), cdr_vget(src + i + CDR_LANES)));
+    for (; i + 2 * CDR_LANES <= n; i += 2 * CDR_LANES) cdr_vput((float *)dst + i / 2, cdr_vnarrow(cdr_vget(src + i), cdr_vget(src + i + CDR_LANES)));
     for (; i < n; i++) y[i] = cdr_f32_to_bf16(src[i]);
 }
 /* Elements at .. at + n of a row become src, rounded once; src from cdr_room. */
