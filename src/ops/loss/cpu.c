@@ -10,7 +10,7 @@
  * The backward's logits are the forward's bits: the same GEMM, whose element knows its row and column alone.
  * dh is summed over vocabulary chunks, dw over token chunks, each in ascending order, in F32.
  * Scratch: one chunk's logits, its tokens' rows of h and dh. Threads change no bit.
- * The bf16 path rounds d to BF16 (after the subtraction) where it enters a product.
+ * The paths of BF16 (avx512_bf16, amx) round d, or e, to BF16 where it enters a product, after the subtraction.
  */
 #include "ops/loss/chunks.inc"
 #include "ops/loss/loss_rows.h"
@@ -125,14 +125,17 @@ cdr_status cdr__loss_fwd_base(const cdr_args *a) { return fwd(a, CDR__GEMM_BASE,
 cdr_status cdr__loss_fwd_avx2(const cdr_args *a) { return fwd(a, CDR__GEMM_AVX2, &cdr__loss_rows_avx2); }
 cdr_status cdr__loss_fwd_avx512(const cdr_args *a) { return fwd(a, CDR__GEMM_AVX512, &cdr__loss_rows_avx512); }
 cdr_status cdr__loss_fwd_avx512_bf16(const cdr_args *a) { return fwd(a, CDR__GEMM_AVX512_BF16, &cdr__loss_rows_avx512); }
+cdr_status cdr__loss_fwd_amx(const cdr_args *a) { return fwd(a, CDR__GEMM_AMX, &cdr__loss_rows_avx512); }
 cdr_status cdr__loss_bwd_base(const cdr_args *a) { return bwd(a, CDR__GEMM_BASE, &cdr__loss_rows_base); }
 cdr_status cdr__loss_bwd_avx2(const cdr_args *a) { return bwd(a, CDR__GEMM_AVX2, &cdr__loss_rows_avx2); }
 cdr_status cdr__loss_bwd_avx512(const cdr_args *a) { return bwd(a, CDR__GEMM_AVX512, &cdr__loss_rows_avx512); }
 cdr_status cdr__loss_bwd_avx512_bf16(const cdr_args *a) { return bwd(a, CDR__GEMM_AVX512_BF16, &cdr__loss_rows_avx512); }
+cdr_status cdr__loss_bwd_amx(const cdr_args *a) { return bwd(a, CDR__GEMM_AMX, &cdr__loss_rows_avx512); }
 cdr_status cdr__loss_frozen_base(const cdr_args *a) { return frozen(a, CDR__GEMM_BASE, &cdr__loss_rows_base); }
 cdr_status cdr__loss_frozen_avx2(const cdr_args *a) { return frozen(a, CDR__GEMM_AVX2, &cdr__loss_rows_avx2); }
 cdr_status cdr__loss_frozen_avx512(const cdr_args *a) { return frozen(a, CDR__GEMM_AVX512, &cdr__loss_rows_avx512); }
 cdr_status cdr__loss_frozen_avx512_bf16(const cdr_args *a) { return frozen(a, CDR__GEMM_AVX512_BF16, &cdr__loss_rows_avx512); }
+cdr_status cdr__loss_frozen_amx(const cdr_args *a) { return frozen(a, CDR__GEMM_AMX, &cdr__loss_rows_avx512); }
 
 #define WORK(NAME, WHICH, PATH) size_t NAME(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads) \
     { (void)n_in, (void)n_out; return WHICH(PATH, attr, t, n_threads); }
@@ -140,11 +143,14 @@ WORK(cdr__loss_fwd_base_work, fwd_work, CDR__GEMM_BASE)
 WORK(cdr__loss_fwd_avx2_work, fwd_work, CDR__GEMM_AVX2)
 WORK(cdr__loss_fwd_avx512_work, fwd_work, CDR__GEMM_AVX512)
 WORK(cdr__loss_fwd_avx512_bf16_work, fwd_work, CDR__GEMM_AVX512_BF16)
+WORK(cdr__loss_fwd_amx_work, fwd_work, CDR__GEMM_AMX)
 WORK(cdr__loss_bwd_base_work, bwd_work, CDR__GEMM_BASE)
 WORK(cdr__loss_bwd_avx2_work, bwd_work, CDR__GEMM_AVX2)
 WORK(cdr__loss_bwd_avx512_work, bwd_work, CDR__GEMM_AVX512)
 WORK(cdr__loss_bwd_avx512_bf16_work, bwd_work, CDR__GEMM_AVX512_BF16)
+WORK(cdr__loss_bwd_amx_work, bwd_work, CDR__GEMM_AMX)
 WORK(cdr__loss_frozen_base_work, frozen_work, CDR__GEMM_BASE)
 WORK(cdr__loss_frozen_avx2_work, frozen_work, CDR__GEMM_AVX2)
 WORK(cdr__loss_frozen_avx512_work, frozen_work, CDR__GEMM_AVX512)
 WORK(cdr__loss_frozen_avx512_bf16_work, frozen_work, CDR__GEMM_AVX512_BF16)
+WORK(cdr__loss_frozen_amx_work, frozen_work, CDR__GEMM_AMX)

@@ -117,7 +117,7 @@ static int loss_saves(const void *attr, int n_in, const cdr_type *in, cdr_save *
     return n;
 }
 
-/* The BF16 dot product rounds F32 sources: taken only where h and w are BF16 anyway. */
+/* Products of BF16 round F32 sources: taken only where h and w are BF16 anyway. */
 static const char *reject_f32(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     (void)attr, (void)n_in, (void)n_out;
@@ -125,6 +125,7 @@ static const char *reject_f32(const void *attr, int n_in, int n_out, const cdr_t
 }
 
 static const cdr_kernel loss_kernels[] = {
+    { "amx", "amx", CDR_DEV_CPU, CDR_ISA_AVX512 | CDR_ISA_AMX, reject_f32, cdr__loss_fwd_amx_work, NULL, cdr__loss_fwd_amx },
     { "avx512_bf16", "bf16dot", CDR_DEV_CPU, CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16, reject_f32, cdr__loss_fwd_avx512_bf16_work, NULL, cdr__loss_fwd_avx512_bf16 },
     { "avx512", "fma", CDR_DEV_CPU, CDR_ISA_AVX512, NULL, cdr__loss_fwd_avx512_work, NULL, cdr__loss_fwd_avx512 },
     { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, NULL, cdr__loss_fwd_avx2_work, NULL, cdr__loss_fwd_avx2 },
@@ -132,6 +133,7 @@ static const cdr_kernel loss_kernels[] = {
     { .name = NULL }
 };
 static const cdr_kernel loss_bwd_kernels[] = {
+    { "amx", "amx", CDR_DEV_CPU, CDR_ISA_AVX512 | CDR_ISA_AMX, reject_f32, cdr__loss_bwd_amx_work, NULL, cdr__loss_bwd_amx },
     { "avx512_bf16", "bf16dot", CDR_DEV_CPU, CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16, reject_f32, cdr__loss_bwd_avx512_bf16_work, NULL, cdr__loss_bwd_avx512_bf16 },
     { "avx512", "fma", CDR_DEV_CPU, CDR_ISA_AVX512, NULL, cdr__loss_bwd_avx512_work, NULL, cdr__loss_bwd_avx512 },
     { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, NULL, cdr__loss_bwd_avx2_work, NULL, cdr__loss_bwd_avx2 },
@@ -199,6 +201,7 @@ static int frozen_saves(const void *attr, int n_in, const cdr_type *in, cdr_save
 }
 
 static const cdr_kernel frozen_kernels[] = {
+    { "amx", "amx", CDR_DEV_CPU, CDR_ISA_AVX512 | CDR_ISA_AMX, reject_f32, cdr__loss_frozen_amx_work, NULL, cdr__loss_frozen_amx },
     { "avx512_bf16", "bf16dot", CDR_DEV_CPU, CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16, reject_f32, cdr__loss_frozen_avx512_bf16_work, NULL, cdr__loss_frozen_avx512_bf16 },
     { "avx512", "fma", CDR_DEV_CPU, CDR_ISA_AVX512, NULL, cdr__loss_frozen_avx512_work, NULL, cdr__loss_frozen_avx512 },
     { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, NULL, cdr__loss_frozen_avx2_work, NULL, cdr__loss_frozen_avx2 },

@@ -196,8 +196,8 @@ enum { WORTH = 256 << 20 };           /* bytes of memory that AUTO gives twice t
  *   pieces     n_v D w  (+ 2 n_v D 4 (1 + 1/n)), + T D 4    2 W D w  (+ 2 W D 4);  forward alone, frozen: W D w      n_v: chunk_vocab
  *
  * So pieces of a trained head send more: the backward reads the head again, where a gathered head is still there, and a sum of gradients
- * goes over slices; a frozen head is read once either way. K3's head (W 163840, D 7168, BF16, n_v 8192, T 4096, 64 ranks): gather 2.35 GB, trained 7.05 GB, wire 2.31 and 6.94 GB;
- * pieces 0.23 GB, trained 0.71 GB, wire 2.31 and 13.9 GB. A small head (W 512, D 128) is gathered: 0.1 MB.
+ * goes over slices; a frozen head is read once either way. K3's head (W 163840, D 7168, BF16, n_v 8192, T 4096, 64 ranks): gather 2.35 GB,
+ * trained 7.05 GB, wire 2.31 and 6.94 GB;  pieces 0.23 GB, trained 0.71 GB, wire 2.31 and 13.9 GB. A small head (W 512, D 128) is gathered: 0.1 MB.
  * Chunks as large as the vocabulary save nothing, and are gathered by the same rule. */
 int cdr_loss_head(const cdr_loss_split *s, int asked)
 {

@@ -328,48 +328,57 @@ KERNEL(fwd_base, fwd, CDR__GEMM_BASE, cdr__loss_rows_base)
 KERNEL(fwd_avx2, fwd, CDR__GEMM_AVX2, cdr__loss_rows_avx2)
 KERNEL(fwd_avx512, fwd, CDR__GEMM_AVX512, cdr__loss_rows_avx512)
 KERNEL(fwd_avx512_bf16, fwd, CDR__GEMM_AVX512_BF16, cdr__loss_rows_avx512)
+KERNEL(fwd_amx, fwd, CDR__GEMM_AMX, cdr__loss_rows_avx512)
 KERNEL(bwd_base, bwd, CDR__GEMM_BASE, cdr__loss_rows_base)
 KERNEL(bwd_avx2, bwd, CDR__GEMM_AVX2, cdr__loss_rows_avx2)
 KERNEL(bwd_avx512, bwd, CDR__GEMM_AVX512, cdr__loss_rows_avx512)
 KERNEL(bwd_avx512_bf16, bwd, CDR__GEMM_AVX512_BF16, cdr__loss_rows_avx512)
+KERNEL(bwd_amx, bwd, CDR__GEMM_AMX, cdr__loss_rows_avx512)
 KERNEL(frozen_base, frozen, CDR__GEMM_BASE, cdr__loss_rows_base)
 KERNEL(frozen_avx2, frozen, CDR__GEMM_AVX2, cdr__loss_rows_avx2)
 KERNEL(frozen_avx512, frozen, CDR__GEMM_AVX512, cdr__loss_rows_avx512)
 KERNEL(frozen_avx512_bf16, frozen, CDR__GEMM_AVX512_BF16, cdr__loss_rows_avx512)
+KERNEL(frozen_amx, frozen, CDR__GEMM_AMX, cdr__loss_rows_avx512)
 WORK(fwd_base_work, fwd_work, CDR__GEMM_BASE)
 WORK(fwd_avx2_work, fwd_work, CDR__GEMM_AVX2)
 WORK(fwd_avx512_work, fwd_work, CDR__GEMM_AVX512)
 WORK(fwd_avx512_bf16_work, fwd_work, CDR__GEMM_AVX512_BF16)
+WORK(fwd_amx_work, fwd_work, CDR__GEMM_AMX)
 WORK(bwd_base_work, bwd_work, CDR__GEMM_BASE)
 WORK(bwd_avx2_work, bwd_work, CDR__GEMM_AVX2)
 WORK(bwd_avx512_work, bwd_work, CDR__GEMM_AVX512)
 WORK(bwd_avx512_bf16_work, bwd_work, CDR__GEMM_AVX512_BF16)
+WORK(bwd_amx_work, bwd_work, CDR__GEMM_AMX)
 WORK(frozen_base_work, frozen_work, CDR__GEMM_BASE)
 WORK(frozen_avx2_work, frozen_work, CDR__GEMM_AVX2)
 WORK(frozen_avx512_work, frozen_work, CDR__GEMM_AVX512)
 WORK(frozen_avx512_bf16_work, frozen_work, CDR__GEMM_AVX512_BF16)
+WORK(frozen_amx_work, frozen_work, CDR__GEMM_AMX)
 
-/* The BF16 dot product rounds F32 sources: taken only where h and w are BF16 anyway. */
+/* Products of BF16 round F32 sources: taken only where h and w are BF16 anyway. */
 static const char *reject_f32(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     (void)attr, (void)n_in, (void)n_out;
     return t[0].dtype != CDR_BF16 || t[1].dtype != CDR_BF16 ? "h or w is not bf16; it would be rounded" : NULL;
 }
 
+#define ROW_AMX(RUN, BYTES) { "amx", "amx", CDR_DEV_CPU, CDR_ISA_AVX512 | CDR_ISA_AMX, reject_f32, BYTES, NULL, RUN }
 #define ROW_512B(RUN, BYTES) { "avx512_bf16", "bf16dot", CDR_DEV_CPU, CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16, reject_f32, BYTES, NULL, RUN }
 #define ROW_512(RUN, BYTES) { "avx512", "fma", CDR_DEV_CPU, CDR_ISA_AVX512, NULL, BYTES, NULL, RUN }
 #define ROW_2(RUN, BYTES) { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, NULL, BYTES, NULL, RUN }
 #define ROW_BASE(RUN, BYTES) { "base", "base", CDR_DEV_CPU, 0, NULL, BYTES, NULL, RUN }
 const cdr_kernel cdr__loss_pieces_kernels[] = {
-    ROW_512B(fwd_avx512_bf16, fwd_avx512_bf16_work), ROW_512(fwd_avx512, fwd_avx512_work), ROW_2(fwd_avx2, fwd_avx2_work), ROW_BASE(fwd_base, fwd_base_work),
+    ROW_AMX(fwd_amx, fwd_amx_work), ROW_512B(fwd_avx512_bf16, fwd_avx512_bf16_work),
+    ROW_512(fwd_avx512, fwd_avx512_work), ROW_2(fwd_avx2, fwd_avx2_work), ROW_BASE(fwd_base, fwd_base_work),
     { .name = NULL }
 };
 const cdr_kernel cdr__loss_pieces_bwd_kernels[] = {
-    ROW_512B(bwd_avx512_bf16, bwd_avx512_bf16_work), ROW_512(bwd_avx512, bwd_avx512_work), ROW_2(bwd_avx2, bwd_avx2_work), ROW_BASE(bwd_base, bwd_base_work),
+    ROW_AMX(bwd_amx, bwd_amx_work), ROW_512B(bwd_avx512_bf16, bwd_avx512_bf16_work),
+    ROW_512(bwd_avx512, bwd_avx512_work), ROW_2(bwd_avx2, bwd_avx2_work), ROW_BASE(bwd_base, bwd_base_work),
     { .name = NULL }
 };
 const cdr_kernel cdr__loss_frozen_pieces_kernels[] = {
-    ROW_512B(frozen_avx512_bf16, frozen_avx512_bf16_work), ROW_512(frozen_avx512, frozen_avx512_work), ROW_2(frozen_avx2, frozen_avx2_work),
-    ROW_BASE(frozen_base, frozen_base_work),
+    ROW_AMX(frozen_amx, frozen_amx_work), ROW_512B(frozen_avx512_bf16, frozen_avx512_bf16_work),
+    ROW_512(frozen_avx512, frozen_avx512_work), ROW_2(frozen_avx2, frozen_avx2_work), ROW_BASE(frozen_base, frozen_base_work),
     { .name = NULL }
 };
