@@ -248,6 +248,18 @@ CDR_VINLINE bool cdr_can_stream(const void *dst) { return dst == NULL; }
 CDR_VINLINE void cdr_vstream(float *p, cdr_vf x) { cdr_vput(p, x); }
 #endif
 
+/* The bytes as they are */
+CDR_VINLINE void cdr_stream_copy(void *dst, const void *src, size_t bytes)
+{
+    size_t i = 0;
+    if (cdr_can_stream(dst))
+        for (; i + 4 * CDR_LANES <= bytes; i += 4 * CDR_LANES) {
+            cdr_vf x;
+            memcpy(&x, (const char *)src + i, sizeof x);
+            cdr_vstream((float *)(void *)((char *)dst + i), x);
+        }
+    memcpy((char *)dst + i, (const char *)src + i, bytes - i);
+}
 CDR_VINLINE void cdr_narrow_block(const float *src, void *dst, int64_t n, bool stream)
 {
     uint16_t *y = (uint16_t *)dst;

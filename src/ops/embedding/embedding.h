@@ -25,6 +25,8 @@ void cdr__embedding_bwd_ref(const cdr_ref_args *a);
 size_t cdr__embedding_bwd_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 cdr_status cdr__embedding_base(const cdr_args *a);
 cdr_status cdr__embedding_bwd_base(const cdr_args *a);
+cdr_status cdr__embedding_avx2(const cdr_args *a);
+cdr_status cdr__embedding_bwd_avx2(const cdr_args *a);
 
 #ifdef __cplusplus
 }

@@ -92,11 +92,13 @@ static cdr_cost cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *
 }
 
 static const cdr_kernel kernels[] = {
-    { .name = "base", .bits = "copy", .run = cdr__embedding_base },
+    { .name = "avx2", .bits = "copy", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .run = cdr__embedding_avx2 },
+    { .name = "base", .bits = "copy", .device = CDR_DEV_CPU, .run = cdr__embedding_base },
     { .name = NULL }
 };
 static const cdr_kernel kernels_bwd[] = {
-    { .name = "base", .bits = "base", .work_bytes = cdr__embedding_bwd_work, .run = cdr__embedding_bwd_base },
+    { .name = "avx2", .bits = "base", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .work_bytes = cdr__embedding_bwd_work, .run = cdr__embedding_bwd_avx2 },
+    { .name = "base", .bits = "base", .device = CDR_DEV_CPU, .work_bytes = cdr__embedding_bwd_work, .run = cdr__embedding_bwd_base },
     { .name = NULL }
 };
 

@@ -59,6 +59,7 @@ static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 }
 
 static const cdr_kernel kernels[] = {
+    { .name = "avx2", .bits = "rope/f64", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .work_bytes = cdr__rope_work, .run = cdr__rope_avx2 },
     { .name = "base", .bits = "rope/f64", .device = CDR_DEV_CPU, .work_bytes = cdr__rope_work, .run = cdr__rope_base },
     { .name = NULL }
 };

@@ -31,6 +31,7 @@ cdr_val cdr_rope(cdr_graph *g, cdr_val x_TC, cdr_val pos_T, cdr_val start_T, con
 void cdr__rope_ref(const cdr_ref_args *a);
 size_t cdr__rope_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 cdr_status cdr__rope_base(const cdr_args *a);
+cdr_status cdr__rope_avx2(const cdr_args *a);
 void cdr__rope_frequencies(const cdr_rope_attr *a, double *freq);       /* ext / 2 of them, radians a token; negative where inverse */
 
 #ifdef __cplusplus
