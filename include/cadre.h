@@ -60,7 +60,7 @@ typedef struct { cdr_common common; const char *model; const char *const *prompt
 typedef struct { cdr_common common; const char *model, *data, *compare; int64_t n_tokens; /* 0: all */ } cdr_eval_args;
 typedef struct { cdr_common common; const char *recipe; const char *const *print; int n_print; int rank; const char *layers;
                  bool require_fit; } cdr_plan_args;
-typedef struct { cdr_common common; const char *pattern, *device, *step_recipe, *write_machine; bool quick; } cdr_bench_args;
+typedef struct { cdr_common common; const char *pattern, *device, *step_recipe, *write_machine; bool quick, table; } cdr_bench_args;
 typedef struct { cdr_common common; const char *pattern, *device; bool quick; } cdr_check_args;
 typedef struct { cdr_common common; const char *verb;   /* show, schema, list, migrate */ const char *arg; bool changed;
                  const char *from, *out;   /* migrate */ } cdr_config_args;

@@ -4,6 +4,7 @@
 static const cli_option options[] = {
     { "--device", "D", false, "cpu or cuda" },
     { "--quick", NULL, false, "shorter windows, smaller shapes" },
+    { "--table", NULL, false, "the table of targets, each beside what this machine reaches" },
     { "--step", "RECIPE", false, "a training step against its floor" },
     { "--write-machine", "FILE", false, "write this machine's file with the measured ceilings" },
     { "--tune", "FILE", true, "offline kernel table" },
@@ -13,7 +14,7 @@ static const cli_option options[] = {
 static cdr_status run(const cli_args *a, cdr_result *r, cdr_err *err)
 {
     cdr_bench_args b = { .common = a->common, .pattern = a->n_pos ? a->pos[0] : NULL, .device = cli_value(a, "--device"), .step_recipe = cli_value(a, "--step"),
-                         .write_machine = cli_value(a, "--write-machine"), .quick = cli_has(a, "--quick") };
+                         .write_machine = cli_value(a, "--write-machine"), .quick = cli_has(a, "--quick"), .table = cli_has(a, "--table") };
     return cdr_bench(&b, r, err);
 }
 

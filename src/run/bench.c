@@ -54,10 +54,9 @@ static void free_instance(instance *s)
     for (int i = 0; i < CDR_MAX_OPERANDS; i++) cdr_free(s->block[i]);
 }
 
-/* Dense operands, inputs drawn by the case's rules; outputs uniform in [0, 1), at home in any state that is read. */
-static cdr_status make_instance(instance *s, const cdr_case *c, cdr_err *err)
+/* Types of the case's operands. */
+static cdr_status make_types(instance *s, const cdr_case *c, cdr_err *err)
 {
-    static const cdr_fill unit = { 'u', 0, 1 };
     *s = (instance){ .c = c };
     for (int i = 0; i < c->n_in; i++) {
         s->type[i] = c->in[i];
@@ -66,6 +65,27 @@ static cdr_status make_instance(instance *s, const cdr_case *c, cdr_err *err)
     CDR_TRY(c->op->infer(c->attr, c->n_in, s->type, &s->n_out, s->type + c->n_in, err));
     for (int o = 0; o < s->n_out; o++)
         if ((c->skip_out >> o) & 1u) s->type[c->n_in + o] = (cdr_type){ .dtype = CDR_N_DTYPES };
+    return CDR_OK;
+}
+
+/* values into the type's dtype and layout */
+static void store(const double *value, const cdr_type *t, void *to)
+{
+    if (t->layout == CDR_ROWS) {
+        cdr_from_f64(t->dtype, value, to, cdr_type_elems(t));
+        return;
+    }
+    void *rows = cdr_alloc((size_t)cdr_dtype_bytes(t->dtype, cdr_type_elems(t)));
+    cdr_from_f64(t->dtype, value, rows, cdr_type_elems(t));
+    cdr_panels_put(t, 0, cdr_type_rows(t), rows, to);
+    cdr_free(rows);
+}
+
+/* Dense operands, inputs drawn by the case's rules; outputs uniform in [0, 1), at home in any state that is read. */
+static void make_values(instance *s)
+{
+    static const cdr_fill unit = { 'u', 0, 1 };
+    const cdr_case *c = s->c;
     double *value[CDR_MAX_OPERANDS] = { NULL };
     const int n = c->n_in + s->n_out;
     for (int i = 0; i < n; i++) {
@@ -79,11 +99,10 @@ static cdr_status make_instance(instance *s, const cdr_case *c, cdr_err *err)
     for (int i = 0; i < n; i++) {
         if (!value[i]) continue;
         s->ptr[i] = aligned(cdr_type_bytes(&s->type[i]), &s->block[i]);
-        cdr_from_f64(s->type[i].dtype, value[i], s->ptr[i], cdr_type_elems(&s->type[i]));
+        store(value[i], &s->type[i], s->ptr[i]);
         cdr_free(value[i]);
     }
     s->cost = cdr_op_cost(c->op, c->attr, c->n_in, s->n_out, s->type);
-    return CDR_OK;
 }
 
 static int by_value(const void *a, const void *b)
@@ -92,20 +111,19 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y ? 1 : 0;
 }
 
-static cdr_status time_kernel(const bench *b, const instance *s, const cdr_kernel *k, timing *t)
+static cdr_status time_kernel(const instance *s, const cdr_kernel *k, double window_s, int n_threads, timing *t)
 {
     const cdr_case *c = s->c;
-    const size_t bytes = k->work_bytes ? k->work_bytes(c->attr, c->n_in, s->n_out, s->type, b->n_threads) : 0;
-    const cdr_lane lane = { .n_threads = b->n_threads };
+    const size_t bytes = k->work_bytes ? k->work_bytes(c->attr, c->n_in, s->n_out, s->type, n_threads) : 0;
+    const cdr_lane lane = { .n_threads = n_threads };
     void *work = NULL;
     const cdr_args a = { .attr = c->attr, .type = s->type, .ptr = s->ptr, .n_in = c->n_in, .n_out = s->n_out,
                          .work = bytes > 0 ? aligned(bytes, &work) : NULL, .lane = &lane };
     double seconds[MAX_RUNS];
-    const double window = b->quick ? 0.1 : 0.5;
     const int64_t begin = cdr_now_ns();
     cdr_status st = k->run(&a);
     int n = 0;
-    while (st == CDR_OK && n < MAX_RUNS && (n < 2 || (double)(cdr_now_ns() - begin) * 1e-9 < window)) {
+    while (st == CDR_OK && n < MAX_RUNS && (n < 2 || (double)(cdr_now_ns() - begin) * 1e-9 < window_s)) {
         const int64_t t0 = cdr_now_ns();
         st = k->run(&a);
         seconds[n++] = (double)CDR_MAX(cdr_now_ns() - t0, 1) * 1e-9;
@@ -114,6 +132,48 @@ static cdr_status time_kernel(const bench *b, const instance *s, const cdr_kerne
     if (st != CDR_OK) return st;
     qsort(seconds, (size_t)n, sizeof *seconds, by_value);
     *t = (timing){ .best = seconds[0], .median = seconds[n / 2], .n = n };
+    return CDR_OK;
+}
+
+static bool takes(const instance *s, const cdr_kernel *k, uint32_t isa)
+{
+    return k->device == CDR_DEV_CPU && k->run && !(k->needs & ~isa) && !(k->reject && k->reject(s->c->attr, s->c->n_in, s->n_out, s->type));
+}
+
+/* Lays weights as k reads them without packing; says whether that changed any. */
+static bool lay_panels(instance *s, const cdr_kernel *k)
+{
+    bool any = false;
+    for (int i = 0; s->c->op->layout && i < s->c->n_in; i++) {
+        if (cdr_absent(&s->type[i]) || s->type[i].n_dim < 2) continue;
+        const int layout = s->c->op->layout(k, i, s->type);
+        if (layout == CDR_ROWS || !cdr_layout_takes(layout, &s->type[i])) continue;
+        s->type[i].layout = (uint8_t)layout;
+        any = true;
+    }
+    return any;
+}
+
+cdr_status cdr__bench_one(const cdr_case *c, int kind, bool panels, double window_s, uint32_t isa, int n_threads, cdr__bench_time *t, cdr_err *err)
+{
+    instance s;
+    timing x;
+    *t = (cdr__bench_time){ 0 };
+    CDR_TRY(make_types(&s, c, err));
+    for (const cdr_kernel *k = c->op->kernels; k && k->name && !t->kernel; k++) {
+        const bool wanted = kind == CDR__BENCH_BEST || (kind == CDR__BENCH_BASE ? k->needs == 0 : k->needs == CDR_ISA_AVX2);
+        if (wanted && takes(&s, k, isa)) t->kernel = k;
+    }
+    if (!t->kernel) return CDR_OK;
+    t->panels = panels && lay_panels(&s, t->kernel);
+    make_values(&s);
+    const cdr_status st = time_kernel(&s, t->kernel, window_s, n_threads, &x);
+    free_instance(&s);
+    if (st != CDR_OK) return cdr_fail(err, st, "bench.failed", "bench: %s, %s: kernel %s failed", c->op->name, c->name, t->kernel->name);
+    t->best = x.best;
+    t->median = x.median;
+    t->n = x.n;
+    t->cost = s.cost;
     return CDR_OK;
 }
 
@@ -163,12 +223,12 @@ static cdr_status bench_case(bench *b, const cdr_case *c, cdr_err *err)
 {
     instance s;
     const int before = b->n_rows;
-    cdr_status st = make_instance(&s, c, err);
+    cdr_status st = make_types(&s, c, err);
+    if (st == CDR_OK) make_values(&s);
     for (const cdr_kernel *k = c->op->kernels; st == CDR_OK && k && k->name; k++) {
-        if (k->device != CDR_DEV_CPU || !k->run || (k->needs & ~b->isa)) continue;
-        if (k->reject && k->reject(c->attr, c->n_in, s.n_out, s.type)) continue;
+        if (!takes(&s, k, b->isa)) continue;
         timing t;
-        st = time_kernel(b, &s, k, &t);
+        st = time_kernel(&s, k, b->quick ? 0.1 : 0.5, b->n_threads, &t);
         if (st != CDR_OK) cdr_fail(err, st, "bench.failed", "bench: %s, %s: kernel %s failed", c->op->name, c->name, k->name);
         else print_row(b, &s, k, &t);
         if (b->quick || (st == CDR_OK && t.best > 1)) break;         /* a shape of seconds: its best kernel alone */
@@ -228,22 +288,24 @@ static bool selected(const char *pattern, const cdr_op *op)
     return strncmp(op->name, p, n) == 0 && op->name[n] == '_';
 }
 
-static void print_ceilings(const bench *b)
+void cdr__bench_print_ceilings(const cdr_ceilings *c, uint32_t isa, int n_threads, int width, cdr_text *report, cdr_jw *json)
 {
-    const cdr_ceilings *c = &b->top;
-    if (b->report)
-        cdr_text_printf(b->report, "%-*s bf16 GEMM %.0f GFLOP/s, f32 GEMM %.0f, memory %.1f GB/s read, %.1f copy       %d core%s, %s\n",
-                        b->width, "ceilings", c->bf16 * 1e-9,
-                        c->f32 * 1e-9, c->read * 1e-9, c->copy * 1e-9, b->n_threads, b->n_threads > 1 ? "s" : "", cdr_isa_name(b->isa));
-    if (!b->json) return;
-    cdr_jw_begin(b->json, "ceilings", '{');
-    cdr_jw_real(b->json, "bf16_flop_per_s", c->bf16);
-    cdr_jw_real(b->json, "f32_flop_per_s", c->f32);
-    cdr_jw_real(b->json, "memory_read_bytes_per_s", c->read);
-    cdr_jw_real(b->json, "memory_copy_bytes_per_s", c->copy);
-    cdr_jw_int(b->json, "threads", b->n_threads);
-    cdr_jw_str(b->json, "isa", cdr_isa_name(b->isa));
-    cdr_jw_end(b->json, '}');
+    if (report)
+        cdr_text_printf(report, "%-*s bf16 GEMM %.0f GFLOP/s, f32 GEMM %.0f, memory %.1f GB/s read, %.1f copy       %d core%s, %s\n", width, "ceilings",
+                        c->bf16 * 1e-9, c->f32 * 1e-9, c->read * 1e-9, c->copy * 1e-9, n_threads, n_threads > 1 ? "s" : "", cdr_isa_name(isa));
+    if (!json) return;
+    cdr_jw_begin(json, "ceilings", '{');
+    cdr_jw_real(json, "bf16_flop_per_s", c->bf16);
+    cdr_jw_real(json, "f32_flop_per_s", c->f32);
+    cdr_jw_real(json, "memory_read_bytes_per_s", c->read);
+    cdr_jw_real(json, "memory_copy_bytes_per_s", c->copy);
+    cdr_jw_int(json, "threads", n_threads);
+    cdr_jw_str(json, "isa", cdr_isa_name(isa));
+    cdr_jw_begin(json, "registers_flop_per_s", '{');
+    for (int i = 0; i < CDR_N_PEAKS; i++)
+        if (c->peak[i] > 0) cdr_jw_real(json, cdr__bench_class_name(i), c->peak[i]);
+    cdr_jw_end(json, '}');
+    cdr_jw_end(json, '}');
 }
 
 cdr_status cdr_bench_run(const char *pattern, bool quick, uint32_t isa, int n_threads, cdr_text *report, cdr_jw *json, cdr_err *err)
@@ -264,7 +326,7 @@ cdr_status cdr_bench_run(const char *pattern, bool quick, uint32_t isa, int n_th
     }
     bench b = { .quick = quick, .isa = isa, .n_threads = n_threads, .report = report, .json = json, .width = width };
     cdr_bench_ceilings(isa, n_threads, quick, &b.top);
-    print_ceilings(&b);
+    cdr__bench_print_ceilings(&b.top, isa, n_threads, width, report, json);
     if (json) cdr_jw_begin(json, "rows", '[');
     cdr_status st = CDR_OK;
     for (int i = 0; cdr_ops[i] && st == CDR_OK; i++)

@@ -42,9 +42,27 @@ static float mul_add_f32_base(int64_t rounds)
 
 const cdr__peak cdr__peak_base = { "base", 12 * 4, mul_add_f32_base };
 
-static const cdr__peak *peak_f32(uint32_t isa)
+/* by CDR_PEAK_* */
+static const struct { const cdr__peak *loop; uint32_t needs; } peaks[CDR_N_PEAKS] = {
+    { &cdr__peak_base, 0 }, { &cdr__peak_avx2, CDR_ISA_AVX2 }, { &cdr__peak_avx512, CDR_ISA_AVX512 },
+    { &cdr__peak_avx512_bf16, CDR_ISA_AVX512_BF16 }, { &cdr__peak_amx, CDR_ISA_AMX },
+};
+
+const char *cdr__bench_class_name(int cls) { return peaks[cls].loop->name; }
+
+int cdr__bench_class(const cdr_kernel *k)
 {
-    return isa & CDR_ISA_AVX512 ? &cdr__peak_avx512 : isa & CDR_ISA_AVX2 ? &cdr__peak_avx2 : &cdr__peak_base;
+    if (strstr(k->bits, "amx")) return CDR_PEAK_AMX;
+    if (strstr(k->bits, "bf16dot")) return CDR_PEAK_AVX512_BF16;
+    return k->needs & CDR_ISA_AVX512 ? CDR_PEAK_AVX512 : k->needs & CDR_ISA_AVX2 ? CDR_PEAK_AVX2 : CDR_PEAK_BASE;
+}
+
+/* The best class for products with inputs of this dtype. */
+static int class_of(int dtype, uint32_t isa)
+{
+    if (dtype == CDR_BF16 && (isa & CDR_ISA_AMX)) return CDR_PEAK_AMX;
+    if (isa & CDR_ISA_AVX512) return dtype == CDR_BF16 && (isa & CDR_ISA_AVX512_BF16) ? CDR_PEAK_AVX512_BF16 : CDR_PEAK_AVX512;
+    return isa & CDR_ISA_AVX2 ? CDR_PEAK_AVX2 : CDR_PEAK_BASE;
 }
 
 /* FLOP/s of n_threads threads together over one window of so many rounds each. */
@@ -84,11 +102,8 @@ static double arithmetic(const cdr__peak *p, int n_threads, double window_s, int
     return best;
 }
 
-double cdr_bench_quick_gemm(int dtype, uint32_t isa, int n_threads)
-{
-    const cdr__peak *p = dtype == CDR_BF16 && (isa & CDR_ISA_AVX512_BF16) ? &cdr__peak_avx512_bf16 : peak_f32(isa);
-    return arithmetic(p, n_threads, 1.5e-3, 5);
-}
+double cdr__bench_quick_peak(int cls, int n_threads) { return arithmetic(peaks[cls].loop, n_threads, 1.5e-3, 5); }
+double cdr_bench_quick_gemm(int dtype, uint32_t isa, int n_threads) { return cdr__bench_quick_peak(class_of(dtype, isa), n_threads); }
 
 /* Both in place in a buffer of n words, in parts per thread: sums of the words; first half to second half. */
 static uint64_t read_words(const uint64_t *p, int64_t n)
@@ -132,7 +147,9 @@ static void memory(int n_threads, bool quick, cdr_ceilings *c)
 void cdr_bench_ceilings(uint32_t isa, int n_threads, bool quick, cdr_ceilings *c)
 {
     *c = (cdr_ceilings){ 0 };
-    c->f32 = arithmetic(peak_f32(isa), n_threads, 5e-3, quick ? 6 : 30);
-    c->bf16 = isa & CDR_ISA_AVX512_BF16 ? arithmetic(&cdr__peak_avx512_bf16, n_threads, 5e-3, quick ? 6 : 30) : c->f32;
+    for (int i = 0; i < CDR_N_PEAKS; i++)
+        if (!(peaks[i].needs & ~isa)) c->peak[i] = arithmetic(peaks[i].loop, n_threads, 5e-3, quick ? 6 : 30);
+    c->f32 = c->peak[class_of(CDR_F32, isa)];
+    c->bf16 = c->peak[class_of(CDR_BF16, isa)];
     memory(n_threads, quick, c);
 }

@@ -1,5 +1,5 @@
-/* bench_cmd.c: ceilings, operators against their floors, a step of a recipe against the measured ceiling, and this
- * machine's file. Figures are the best of several windows: another process can only make one slower.
+/* bench_cmd.c: ceilings, operators against their floors, a step of a recipe against the measured ceiling, the table of targets, and
+ * this machine's file. Figures are the best of several windows: another process can only make one slower.
  */
 #include "ops/count/count.h"
 #include "run/bench.h"
@@ -99,18 +99,24 @@ static void print_step(cdr_session *s, double best, int n, cdr_text *t, cdr_jw *
     else cdr_jw_null(w, "gemm_useful");
 }
 
+/* After the recipe: what is left before a step, and the best of some. */
+static cdr_status start_and_time(cdr_session *s, double window_s, double *best, int *n, cdr_err *err)
+{
+    CDR_TRY(cdr__session_ranks(s, err));
+    CDR_TRY(cdr__session_data(s, err));
+    CDR_TRY(cdr__session_compile(s, err));
+    CDR_TRY(cdr__session_device(s, err));
+    CDR_TRY(cdr_exec_init(s->exec, (uint64_t)s->r.seed, err));
+    return time_steps(s, window_s, best, n, err);
+}
+
 static cdr_status bench_step(const cdr_bench_args *a, cdr_session *s, cdr_text *t, cdr_jw *w, cdr_err *err)
 {
     int n;
     double best;
     CDR_TRY(cdr__session_recipe(s, a->step_recipe, &a->common, err));
     if (a->device) CDR_TRY(cdr_recipe_derive(&s->r, "machine.device", a->device, "--device", err));
-    CDR_TRY(cdr__session_ranks(s, err));
-    CDR_TRY(cdr__session_data(s, err));
-    CDR_TRY(cdr__session_compile(s, err));
-    CDR_TRY(cdr__session_device(s, err));
-    CDR_TRY(cdr_exec_init(s->exec, (uint64_t)s->r.seed, err));
-    CDR_TRY(time_steps(s, a->quick ? 1 : 5, &best, &n, err));
+    CDR_TRY(start_and_time(s, a->quick ? 1 : 5, &best, &n, err));
     print_step(s, best, n, t, w);
     cdr_exec_profile(s->exec, true);
     double x;
@@ -120,6 +126,40 @@ static cdr_status bench_step(const cdr_bench_args *a, cdr_session *s, cdr_text *
     print_profile(s, t, w);
     cdr_jw_end(w, '}');
     return CDR_OK;
+}
+
+/* The last row of the table of targets: a whole step. With the data of the recipe, or where that is not here, says so. */
+static cdr_status table_step(const cdr_bench_args *a, cdr_session *s, cdr_text *t, cdr_jw *w, cdr_err *err)
+{
+    static const char recipe[] = "tiny-k31", tokens[] = "4096";
+    int n;
+    double best;
+    char of[96], name[96];
+    CDR_TRY(cdr__session_recipe(s, recipe, &a->common, err));
+    CDR_TRY(cdr_recipe_derive(&s->r, "machine.device", "cpu", "--table", err));
+    CDR_TRY(cdr_recipe_derive(&s->r, "train.global_batch_tokens", tokens, "--table", err));
+    if (s->r.data.train.n > 0 && !cdr_exists(s->r.data.train.s[0].path)) {
+        cdr_text_printf(t, "a whole step of %s: not timed, there is no %s here (make demo writes it)\n", recipe, s->r.data.train.s[0].path);
+        return CDR_OK;
+    }
+    CDR_TRY(start_and_time(s, a->quick ? 1 : 5, &best, &n, err));
+    const double flop = cdr__flops_per_token(s) * (double)s->r.train.global_batch_tokens / s->n_ranks;
+    const double peak = cdr_bench_quick_gemm(s->opts.compute, s->device->isa, s->device->n_threads);
+    snprintf(name, sizeof name, "a whole step of %s, %s tokens", recipe, tokens);
+    snprintf(of, sizeof of, "GEMM in %s, %.0f GFLOP/s", cdr_dtype_row(s->opts.compute)->name, peak * 1e-9);
+    const cdr_bench_line l = { .name = name, .measure = of, .kernel = "useful FLOPs alone", .value = flop / best / peak, .least = 0.20, .goal = 0.30, .seconds = best };
+    cdr_bench_print_line(&l, t, w);
+    return CDR_OK;
+}
+
+static cdr_status bench_table(const cdr_bench_args *a, uint32_t isa, int n_threads, cdr_text *t, cdr_jw *w, cdr_err *err)
+{
+    cdr_session s = { 0 };
+    CDR_TRY(cdr_bench_table(a->quick, isa, n_threads, t, w, err));
+    cdr_status st = table_step(a, &s, t, w, err);
+    cdr__session_close(&s);
+    cdr_jw_end(w, ']');
+    return st;
 }
 
 /* ---- this machine's file ------------------------------------------------------------------------------------------------------ */
@@ -156,6 +196,9 @@ static cdr_status run(const cdr_bench_args *a, cdr_text *t, cdr_jw *w, cdr_err *
     if (a->device && !cuda && strcmp(a->device, "cpu") != 0) CDR_FAIL_ID(err, CDR_EUSAGE, "usage.value", "--device: %s is neither cpu nor cuda", a->device);
     uint32_t isa = cdr_cpu_isa(&isa_err);
     if (isa_err.status != CDR_OK) return cdr_fail(err, isa_err.status, isa_err.id, "%s", isa_err.text);
+    if (a->table && (a->step_recipe || a->pattern || cuda))
+        CDR_FAIL_ID(err, CDR_EUSAGE, "usage.value", "--table times its own rows on the CPU: it takes no PATTERN, no --step and no --device cuda");
+    if (a->table) CDR_TRY(bench_table(a, isa, n_threads, t, w, err));
     if (a->step_recipe) {
         cdr_session s = { 0 };
         cdr_status st = bench_step(a, &s, t, w, err);
@@ -164,7 +207,7 @@ static cdr_status run(const cdr_bench_args *a, cdr_text *t, cdr_jw *w, cdr_err *
     } else if (cuda) {
         CDR_FAIL_ID(err, CDR_EUSER, "bench.device", "--device cuda: single operators are timed on the CPU in this version; --step RECIPE --device cuda times a step");
     }
-    if (!a->step_recipe && (a->pattern || !a->write_machine)) CDR_TRY(cdr_bench_run(a->pattern ? a->pattern : "", a->quick, isa, n_threads, t, w, err));
+    if (!a->step_recipe && !a->table && (a->pattern || !a->write_machine)) CDR_TRY(cdr_bench_run(a->pattern ? a->pattern : "", a->quick, isa, n_threads, t, w, err));
     return a->write_machine ? write_machine(a->write_machine, isa, n_threads, a->quick, t, err) : CDR_OK;
 }
 
