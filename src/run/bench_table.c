@@ -236,7 +236,8 @@ static cdr_status against_base(const table *b, cdr_err *err)
         if (!base.kernel) continue;
         snprintf(name, sizeof name, "AVX2: %s, %s", cdr_ops[i]->name, c->name);
         snprintf(of, sizeof of, "base, %.3f ms; %.0f %% of the copy rate", base.best * 1e3, 100 * (fast.cost.read + fast.cost.write) / b->top.copy / fast.best);
-        const cdr_bench_line l = { .name = name, .measure = of, .kernel = fast.kernel->name, .value = base.best / fast.best, .least = 2, .seconds = fast.best, .multiple = true };
+        const cdr_bench_line l = { .name = name, .measure = of, .kernel = fast.kernel->name, .value = base.best / fast.best, .least = 2,
+                                   .seconds = fast.best, .multiple = true };
         cdr_bench_print_line(&l, b->report, b->json);
     }
     return CDR_OK;
@@ -250,7 +251,7 @@ cdr_status cdr_bench_table(bool quick, uint32_t isa, int n_threads, cdr_text *re
     if (report) {
         cdr_text_printf(report, "registers");
         for (int i = 0; i < CDR_N_PEAKS; i++)
-            if (b.top.peak[i] > 0) cdr_text_printf(report, " %s %.0f GFLOP/s%s", cdr__bench_class_name(i), b.top.peak[i] * 1e-9, i + 1 < CDR_N_PEAKS && b.top.peak[i + 1] > 0 ? "," : "");
+            if (b.top.peak[i] > 0) cdr_text_printf(report, "%s %s %.0f GFLOP/s", i > 0 ? "," : "", cdr__bench_class_name(i), b.top.peak[i] * 1e-9);
         cdr_text_printf(report, "\n%-*s %8s  %-8s %-6s %-5s %12s\n", NAME_WIDTH, "", "reached", "at least", "goal", "", "time");
     }
     if (json) cdr_jw_begin(json, "table", '[');
