@@ -44,6 +44,9 @@ typedef struct {
     void (*relu_sum)(const float *x_HS, const float *w_H, int64_t n_heads, float *i_S);         /* i_s = sum_h w_h relu(x_hs), a tile of keys */
     void (*add_exp)(const float *s, int64_t n, float scale, float lse, float *p);               /* p += exp(s scale - lse) */
     void (*exp_of)(float *x, int64_t n, float max);                                             /* x = exp(x - max) */
+    int64_t (*count_from)(const uint32_t *key, int64_t n, uint32_t least);                      /* how many are as large as least */
+    uint64_t (*signs)(const float *x);                                                          /* bit c: x[c] > 0, a tile of keys */
+    void (*take_signs)(const float *x, float w, uint64_t bits, float *g);                       /* g[c] = bit c ? x[c] w : 0, a tile of keys */
     void (*transpose)(const float *rows, int64_t pitch, int64_t n, float *panel);               /* panel[i][s] = rows[s][i], i < n, a tile of keys s */
     void (*widen[CDR_N_DTYPES])(const void *src, int64_t n, float *dst);                        /* of F32 and BF16 */
 } cdr__indexer_math;
