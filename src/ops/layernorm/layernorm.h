@@ -27,6 +27,9 @@ size_t cdr__layernorm_work(const void *attr, int n_in, int n_out, const cdr_type
 size_t cdr__layernorm_bwd_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 cdr_status cdr__layernorm_base(const cdr_args *a);
 cdr_status cdr__layernorm_bwd_base(const cdr_args *a);
+cdr_status cdr__layernorm_avx2(const cdr_args *a);
+cdr_status cdr__layernorm_bwd_avx2(const cdr_args *a);
+int64_t cdr__layernorm_block_rows(int64_t T);      /* rows that are summed before the blocks are */
 
 #ifdef __cplusplus
 }

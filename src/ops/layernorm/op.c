@@ -75,10 +75,12 @@ static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int 
 }
 
 static const cdr_kernel kernels[] = {
+    { .name = "avx2", .bits = "layernorm/16", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .work_bytes = cdr__layernorm_work, .run = cdr__layernorm_avx2 },
     { .name = "base", .bits = "layernorm/16", .device = CDR_DEV_CPU, .work_bytes = cdr__layernorm_work, .run = cdr__layernorm_base },
     { .name = NULL }
 };
 static const cdr_kernel kernels_bwd[] = {
+    { .name = "avx2", .bits = "layernorm_bwd/16", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .work_bytes = cdr__layernorm_bwd_work, .run = cdr__layernorm_bwd_avx2 },
     { .name = "base", .bits = "layernorm_bwd/16", .device = CDR_DEV_CPU, .work_bytes = cdr__layernorm_bwd_work, .run = cdr__layernorm_bwd_base },
     { .name = NULL }
 };
