@@ -6,54 +6,70 @@
  * of the GEMM knows its row and column alone, so neither choice changes a bit; nor does the number of blocks beside it.
  * Scratch of a block: X, its next value, A, B and the rows' sums of squares.
  *
- * Measured on one core of Zen 3 that other work shared (FMA peak 97.5 GFLOP/s), five iterations, time of a block, and GFLOP/s if all of
- * 6 n^2 k were formed. The 672 experts' matrices of 64 x 64 of the demo: 67 ms of one core, and 36 ms if 20 n^3 ran at peak.
- *   64 x 64 stacked    0.10 ms  80      128 x 128   0.58 ms 108     256 x 128   1.03 ms 102     4 heads of 32 x 128   0.21 ms  57
- * Of 18 us an iteration of 64 x 64: X X^T and A A 4.2 each, B X 6.2, mirrors and polynomial 2.7. */
+ * Matrices of at most 128 rows go through small.inc where the machine has AVX2: nothing is packed, all lies in the first levels of cache.
+ *
+ * Measured on one core of Zen 3 that other work shared (FMA peak 97.5 GFLOP/s), five iterations, best of 400 windows: time of a block, share
+ * of the peak by the halved count of op.c, and the same by the matrix product of ops/linear. Floor of a block of 64 x 64 is 0.054 ms, so the
+ * 672 experts of the demo need 36 ms of one core at the peak.
+ *   64 x 64 stacked    0.075 ms 70 %   was 0.104  51 %        128 x 128   0.52 ms 81 %   was 0.60  72 %
+ *   2 heads of 64x128  0.265 ms 71 %   was 0.31   60 %        64 x 128    0.133  71 %    was 0.154  61 %
+ * On a Xeon, one thread: 64 x 64 with AVX2 0.125 (was 0.151), with AVX-512 0.081 (was 0.111); 128 x 128 0.74 and 0.42 (0.86, 0.58). There
+ * a fork costs 100 us where threads sleep, so that a block under TEAM_FROM stays on one thread.
+ * Predicted for 64 x 64: 0.072. Tried: the sum not by four at a time, each tile's last branch mispredicted, 0.117.
+ * The Gram matrix alone through the iterations, X once at the end: the same work where n = k, a third less where k = 2 n, but singular
+ * values below 3e-4 of the norm are lost in it, and the cases hold 5e-6. */
 #include "ops/cpu.h"
 #include "ops/linear/gemm.h"
 #include "ops/muon/muon.h"
+#include "ops/muon/small.h"
 #include <math.h>
 
 enum { STRIP = 96, STRIPS_FROM = 384,            /* rows of a strip of a triangle; of a matrix that is cut into such */
        SIDE = 32,                                /* of a square that is transposed at a time */
-       APART_MAX = 1 << 20 };                    /* elements of blocks that run side by side */
+       APART_MAX = 1 << 20,                      /* elements of blocks that run side by side */
+       TEAM_FROM = 1 << 20 };                    /* n n k of a small block from which all threads share it, who meet 15 times */
 
-/* sizes of a call. A block has rows x cols; the iteration works on n x k, n <= k, turned where rows > cols. */
-typedef struct { int64_t rows, cols, n, k, n_blocks; bool turned, apart; } sizes;
+/* sizes of a call. A block has rows x cols; the iteration works on x_nk, n <= k, or, where there is a kernel for small ones, on x_kn.
+ * turned: that is not how the block lies. pitch: of x in scratch; a and b have side rows of side. */
+typedef struct { int64_t rows, cols, n, k, pitch, side, n_blocks; bool turned, apart; float *(*small)(const cdr__mu_small *s); } sizes;
 typedef struct { float *x, *next, *a, *b; double *ss; void *gemm; } scratch;
 
-static sizes sizes_of(const cdr_muon_attr *at, const cdr_type *t, int n_threads)
+static sizes sizes_of(int path, const cdr_muon_attr *at, const cdr_type *t, int n_threads)
 {
     sizes z = { .rows = at->block_rows ? at->block_rows : cdr_type_rows(&t[0]), .cols = cdr_type_cols(&t[0]) };
     z.n = CDR_MIN(z.rows, z.cols);
     z.k = CDR_MAX(z.rows, z.cols);
     z.n_blocks = cdr_type_rows(&t[0]) / z.rows;
-    z.turned = z.rows > z.cols;
+    if (z.n <= CDR__MU_SMALL_N && z.k <= CDR__MU_SMALL_K)
+        z.small = path == CDR__GEMM_AVX2 ? cdr__muon_small_avx2 : path == CDR__GEMM_AVX512 ? cdr__muon_small_avx512 : NULL;
+    z.turned = z.small ? z.rows < z.cols : z.rows > z.cols;
+    z.pitch = z.small ? cdr__mu_pitch(z.n) : z.k;
+    z.side = z.small ? z.pitch : z.n;
     z.apart = n_threads > 1 && z.rows * z.cols <= APART_MAX && (z.n_blocks % n_threads == 0 || z.n_blocks >= 4 * n_threads);
     return z;
 }
 
 static size_t part(int64_t n, size_t bytes) { return cdr_align_up((size_t)n * bytes, 64); }
+static size_t x_bytes(const sizes *z) { return part((z->small ? z->k : z->n) * z->pitch, 4); }
 static size_t gemm_bytes(int path, const sizes *z, int n_threads)
 {
-    return CDR_MAX(cdr__gemm_work_bytes(path, z->n, z->n, z->k, n_threads), cdr__gemm_work_bytes(path, z->n, z->k, z->n, n_threads));
+    return z->small ? 0 : CDR_MAX(cdr__gemm_work_bytes(path, z->n, z->n, z->k, n_threads), cdr__gemm_work_bytes(path, z->n, z->k, z->n, n_threads));
 }
 /* of one block, n_threads of which work on it */
 static size_t block_bytes(int path, const sizes *z, int n_threads)
 {
-    return 2 * part(z->n * z->k, 4) + 2 * part(z->n * z->n, 4) + part(z->rows, 8) + cdr_align_up(gemm_bytes(path, z, n_threads), 64);
+    return 2 * x_bytes(z) + 2 * part(z->side * z->side, 4) + part(z->rows, 8) + cdr_align_up(gemm_bytes(path, z, n_threads), 64);
 }
 static scratch take(const sizes *z, char *at)
 {
     scratch s = { .x = (float *)(void *)at };
-    at += part(z->n * z->k, 4);
+    at += x_bytes(z);
     s.next = (float *)(void *)at;
-    at += part(z->n * z->k, 4);
+    at += x_bytes(z);
     s.a = (float *)(void *)at;
-    at += part(z->n * z->n, 4);
+    at += part(z->side * z->side, 4);
     s.b = (float *)(void *)at;
-    at += part(z->n * z->n, 4);
+    at += part(z->side * z->side, 4);
     s.ss = (double *)(void *)at;
     s.gemm = at + part(z->rows, 8);
     return s;
@@ -93,6 +109,26 @@ static void polynomial_row(const float *a_nn, float *b_nn, int64_t n, int64_t i)
 static void orthogonalise(int path, const sizes *z, scratch *s, int iterations, int n_threads)
 {
     const int64_t n = z->n;
+    if (z->small) {
+        const bool team = n_threads > 1;
+        const cdr__mu_small one = { .x = s->x, .next = s->next, .a = s->a, .b = s->b, .n = n, .k = z->k, .iterations = iterations, .n_team = 1 };
+        float *last = NULL;
+        if (!team) {
+            last = z->small(&one);
+        } else {
+#pragma omp parallel num_threads(n_threads)
+            {
+                cdr__mu_small part = one;
+                part.i_team = omp_get_thread_num();
+                part.n_team = omp_get_num_threads();
+                float *x = z->small(&part);
+                if (part.i_team == 0) last = x;
+            }
+        }
+        s->next = last == s->x ? s->next : s->x;
+        s->x = last;
+        return;
+    }
     const bool share = n_threads > 1 && n >= STRIPS_FROM;
     const int64_t some = share ? SIDE : n;       /* rows of a matrix that are mirrored at a time */
     for (int it = 0; it < iterations; it++) {
@@ -171,49 +207,55 @@ static void update_row(const cdr_args *a, const sizes *z, int64_t at, const floa
     cdr_from_f32(dtype, w, (char *)a->ptr[CDR__MU_WEIGHT_OUT] + cdr_dtype_bytes(dtype, at), z->cols);
 }
 
-/* y_CR = factor x_RC transposed, rows r0 .. r1 of y; in squares that lie in the first level of cache together */
-static void turn(const float *x, float *y, int64_t R, int64_t C, float factor, int64_t r0, int64_t r1)
+/* x has rows rows; row j of y is column j of x */
+typedef struct { const float *x; float *y; int64_t x_pitch, y_pitch, rows; } turning;
+/* y = factor x transposed, rows r0 .. r1 of y; in squares that lie in the first level of cache together */
+static void turn(turning t, float factor, int64_t r0, int64_t r1)
 {
     for (int64_t c = r0; c < r1; c += SIDE)
-        for (int64_t r = 0; r < R; r += SIDE)
+        for (int64_t r = 0; r < t.rows; r += SIDE)
             for (int64_t j = c; j < CDR_MIN(c + SIDE, r1); j++)
-                for (int64_t i = r; i < CDR_MIN(r + SIDE, R); i++) y[j * R + i] = factor * x[i * C + j];
+                for (int64_t i = r; i < CDR_MIN(r + SIDE, t.rows); i++) t.y[j * t.y_pitch + i] = factor * t.x[i * t.x_pitch + j];
 }
 
-/* One block by n_threads threads: (1) to (4). */
+/* One block by n_threads threads: (1) to (4). g: G as the block lies, where it can be that is x already; o the same of the result. */
 static void block(const cdr_args *a, int path, const sizes *z, int64_t i_block, scratch *s, int n_threads)
 {
-    const int64_t at = i_block * z->rows * z->cols;
-    float *g_RK = z->turned ? s->next : s->x;
+    if (z->small && z->n * z->n * z->k < TEAM_FROM) n_threads = 1;
+    const int64_t at = i_block * z->rows * z->cols, g_pitch = z->turned ? z->cols : z->pitch, x_rows = z->small ? z->k : z->n, x_cols = z->small ? z->n : z->k;
+    float *g = z->turned ? s->next : s->x;
     double ss = 0;
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
     for (int64_t r = 0; r < z->rows; r++) {
-        momentum_row(a, at + r * z->cols, z->cols, g_RK + r * z->cols);
-        s->ss[r] = sum_squares(g_RK + r * z->cols, z->cols);
+        momentum_row(a, at + r * z->cols, z->cols, g + r * g_pitch);
+        s->ss[r] = sum_squares(g + r * g_pitch, z->cols);
     }
     for (int64_t r = 0; r < z->rows; r++) ss += s->ss[r];
     const float inverse = (float)(1.0 / (sqrt(ss) + 1e-7));
-    if (z->turned) {
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
-        for (int64_t c = 0; c < z->n; c += SIDE) turn(g_RK, s->x, z->rows, z->cols, inverse, c, CDR_MIN(c + SIDE, z->n));
-    } else {
-#pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
-        for (int64_t r = 0; r < z->rows; r++) for (int64_t i = 0; i < z->cols; i++) s->x[r * z->cols + i] *= inverse;
+    for (int64_t r = 0; r < x_rows; r += SIDE) {
+        const int64_t end = CDR_MIN(r + SIDE, x_rows);
+        if (z->turned) turn((turning){ .x = g, .x_pitch = g_pitch, .y = s->x, .y_pitch = z->pitch, .rows = z->rows }, inverse, r, end);
+        for (int64_t i = r; i < end; i++) {
+            float *x = s->x + i * z->pitch;
+            if (!z->turned) for (int64_t j = 0; j < x_cols; j++) x[j] *= inverse;
+            for (int64_t j = x_cols; j < z->pitch; j++) x[j] = 0;
+        }
     }
     orthogonalise(path, z, s, ((const cdr_muon_attr *)a->attr)->iterations, n_threads);
-    float *o_RK = z->turned ? s->next : s->x;
-    if (z->turned) {
+    float *o = z->turned ? s->next : s->x;
 #pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
-        for (int64_t r = 0; r < z->rows; r += SIDE) turn(s->x, o_RK, z->n, z->k, 1.0f, r, CDR_MIN(r + SIDE, z->rows));
+    for (int64_t r = 0; r < z->rows; r += SIDE) {
+        const int64_t end = CDR_MIN(r + SIDE, z->rows);
+        if (z->turned) turn((turning){ .x = s->x, .x_pitch = z->pitch, .y = o, .y_pitch = g_pitch, .rows = x_rows }, 1.0f, r, end);
+        for (int64_t i = r; i < end; i++) update_row(a, z, at + i * z->cols, o + i * g_pitch);
     }
-#pragma omp parallel for num_threads(n_threads) schedule(static) if (n_threads > 1)
-    for (int64_t r = 0; r < z->rows; r++) update_row(a, z, at + r * z->cols, o_RK + r * z->cols);
 }
 
 static cdr_status run(const cdr_args *a, int path)
 {
     const int n_threads = a->lane->n_threads;
-    const sizes z = sizes_of(a->attr, a->type, n_threads);
+    const sizes z = sizes_of(path, a->attr, a->type, n_threads);
     assert(a->work);
     if (!z.apart) {
         scratch s = take(&z, a->work);
@@ -231,7 +273,7 @@ static cdr_status run(const cdr_args *a, int path)
 
 static size_t work(int path, const void *attr, const cdr_type *t, int n_threads)
 {
-    const sizes z = sizes_of(attr, t, n_threads);
+    const sizes z = sizes_of(path, attr, t, n_threads);
     return z.apart ? (size_t)n_threads * block_bytes(path, &z, 1) : block_bytes(path, &z, n_threads);
 }
 
