@@ -74,7 +74,7 @@ static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f);
 static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
 
 const cdr__gemm_isa cdr__gemm_base = {
-    .name = "base", .mr = MR, .nr = NR, .mc = 96, .kc = 2048, .kc_min = 512, .kb = 256, .few = 96, .a_units = 48 * 1024,
+    .name = "base", .mr = MR, .nr = NR, .mc = 96, .kc = 2048, .kc_min = 512, .kb = 256, .kb_in_place = 2048, .few = 96, .a_units = 48 * 1024,
     .pair = 1, .mac = 4, .step = 1, .layout = CDR_ROWS,
     .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },

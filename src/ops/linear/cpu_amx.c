@@ -152,7 +152,7 @@ CDR__INLINE void pack_a_along(int dtype, const cdr__pack *s)
 {
     const int64_t n_u = whole_units(s), rows = cdr_ceil_div(s->n_i, MR) * MR;
     for (int64_t i = 0; i < rows; i++) {
-        uint32_t *d = s->dst + i / MR * MR * n_u + i % MR * STEP;
+        uint32_t *d = s->dst + i / MR * MR * s->ld + i % MR * STEP;
         for (int64_t u = 0; u < n_u; u += STEP, d += MR * STEP)
             for (int64_t h = 0; h < STEP; h += 8) {
                 const int64_t left = i < s->n_i ? s->n_p - 2 * (u + h) : 0;
@@ -168,7 +168,7 @@ CDR__INLINE void pack_a_across(int dtype, const cdr__pack *s)
     for (int64_t u = 0; u < n_u; u += STEP)
         for (int64_t i = 0; i < rows; i += SIDE) {
             const __mmask16 mask = cdr__first_lanes(s->n_i - i, 16);
-            uint32_t *d = s->dst + i / MR * MR * n_u + u * MR + i % MR * STEP;
+            uint32_t *d = s->dst + i / MR * MR * s->ld + u * MR + i % MR * STEP;
             for (int64_t h = 0; h < STEP; h += 8) {
                 __m256 low[8], high[8], x[8], y[8];
                 for (int64_t l = 0; l < 8; l++) {
@@ -201,7 +201,7 @@ static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f);
 static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
 
 const cdr__gemm_isa cdr__gemm_amx = {
-    .name = "amx", .mr = MR, .nr = NR, .mc = 256, .kc = 2048, .kc_min = 512, .kb = 128, .few = 256, .a_units = 256 * 1024,
+    .name = "amx", .mr = MR, .nr = NR, .mc = 256, .kc = 2048, .kc_min = 512, .kb = 128, .kb_in_place = 2048, .few = 256, .a_units = 256 * 1024,
     .pair = PAIR, .mac = 512, .step = STEP, .layout = CDR_VNNI64, .a_panels = true, .begin = begin, .end = end,
     .pack_a = { { a_f32_across, a_f32_along }, { a_bf16_across, a_bf16_along } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } }, .pack_across = b_across,

@@ -111,7 +111,7 @@ CDR__INLINE void pack_a_panels(int dtype, const cdr__pack *s)
             int64_t u = u0;
             if (s->n_i - i >= 8)
                 for (; u < CDR_MIN(u1, s->n_p - 1); u++)
-                    _mm256_storeu_ps((float *)(void *)s->dst + i * s->n_p + u * MR, load8(dtype, s->src, i + u * s->pitch));
+                    _mm256_storeu_ps((float *)(void *)s->dst + i * s->ld + u * MR, load8(dtype, s->src, i + u * s->pitch));
             cdr__pack_a_part(dtype, 1, MR, s, i, u, u1);
         }
 }
@@ -132,11 +132,12 @@ CDR__INLINE __m256i two_halves(const void *low, const void *high)      /* 16 byt
     return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)low)), _mm_loadu_si128((const __m128i *)high), 1);
 }
 
-/* 16 columns, 8 along k, to d[8][16]: k runs along a row of the source. */
-CDR__INLINE void pack_f32_16x8(const float *x, int64_t pitch, float *d)
+/* 16 columns, a line (16) along k, to d[16][16]: k runs along a row of the source. 8 rows at a time: where they are a multiple of 4 KiB
+ * apart, all lie in one set of L1, which holds 8 lines. */
+CDR__INLINE void pack_f32_line(const float *x, int64_t pitch, float *d)
 {
     for (int h = 0; h < NR; h += 8)
-        for (int q = 0; q < 8; q += 4) {
+        for (int q = 0; q < 16; q += 4) {
             __m256 r[4], y[4];
             for (int l = 0; l < 4; l++) r[l] = _mm256_castsi256_ps(two_halves(x + (h + l) * pitch + q, x + (h + l + 4) * pitch + q));
             transpose4(r, y);
@@ -162,19 +163,28 @@ CDR__INLINE void pack_bf16_16x8(const uint16_t *x, int64_t pitch, float *d)
     }
 }
 
-/* Whole blocks of 8 units of a whole panel; returns how many units. Each line of the source is asked for AHEAD bytes early: a panel walks
+/* A line (32) along k. The 16 lines are copied first, so that each is visited once, whichever sets they lie in. */
+CDR__INLINE void pack_bf16_line(const uint16_t *x, int64_t pitch, float *d)
+{
+    _Alignas(64) uint16_t line[NR][32];
+    for (int l = 0; l < NR; l++)
+        for (int h = 0; h < 32; h += 16)
+            _mm256_store_si256((__m256i *)(void *)&line[l][h], _mm256_loadu_si256((const __m256i *)(const void *)(x + l * pitch + h)));
+    for (int q = 0; q < 32; q += 8) pack_bf16_16x8(&line[0][q], 32, d + q * NR);
+}
+
+/* Whole lines of a whole panel; returns how many units. Each line of the source is asked for AHEAD bytes early: a panel walks
  * 16 rows at once, more than the hardware's prefetchers follow. */
 CDR__INLINE int64_t pack_b_along(int dtype, const char *src, int64_t pitch, int64_t n, float *d)
 {
     enum { AHEAD = 512 };
-    const int64_t size = dtype == CDR_F32 ? 4 : 2;
+    const int64_t size = dtype == CDR_F32 ? 4 : 2, line = 64 / size;
     int64_t u = 0;
-    for (; u + 8 <= n; u += 8) {
-        if (u * size % 64 == 0)
-            for (int64_t l = 0; l < NR; l++) _mm_prefetch(src + (l * pitch + u) * size + AHEAD, _MM_HINT_T0);
+    for (; u + line <= n; u += line) {
         const void *x = src + u * size;
-        if (dtype == CDR_F32) pack_f32_16x8((const float *)x, pitch, d + u * NR);
-        else pack_bf16_16x8((const uint16_t *)x, pitch, d + u * NR);
+        for (int64_t l = 0; l < NR; l++) _mm_prefetch(src + (l * pitch + u) * size + AHEAD, _MM_HINT_T0);
+        if (dtype == CDR_F32) pack_f32_line((const float *)x, pitch, d + u * NR);
+        else pack_bf16_line((const uint16_t *)x, pitch, d + u * NR);
     }
     return u;
 }
@@ -210,7 +220,7 @@ static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f);
 static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
 
 const cdr__gemm_isa cdr__gemm_avx2 = {
-    .name = "avx2", .mr = MR, .nr = NR, .mc = 144, .kc = 2048, .kc_min = 512, .kb = 256, .few = 144, .a_units = 96 * 1024,
+    .name = "avx2", .mr = MR, .nr = NR, .mc = 144, .kc = 2048, .kc_min = 512, .kb = 256, .kb_in_place = 2048, .few = 144, .a_units = 96 * 1024,
     .pair = 1, .mac = 16, .step = 1, .layout = CDR_PANEL16,
     .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },

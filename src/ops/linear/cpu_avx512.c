@@ -102,7 +102,7 @@ static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f);
 static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
 
 const cdr__gemm_isa cdr__gemm_avx512 = {
-    .name = "avx512", .mr = MR, .nr = NR, .mc = 240, .kc = 1024, .kc_min = 512, .kb = 128, .few = 240, .a_units = 128 * 1024,
+    .name = "avx512", .mr = MR, .nr = NR, .mc = 240, .kc = 1024, .kc_min = 512, .kb = 128, .kb_in_place = 1024, .few = 240, .a_units = 128 * 1024,
     .pair = PAIR, .mac = 32, .step = 1, .layout = CDR_PANEL64,
     .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },

@@ -177,13 +177,13 @@ static void run_tiles(const plan *p, const block *k, const piece *q)
     const cdr__gemm_args *g = p->g;
     const bool first = k->u0 + q->u == 0, last = k->u0 + q->u + q->n_u == p->units;
     const bool direct = last && g->c_dtype == CDR_F32 && !g->add && q->cols == isa->nr;
-    const int64_t panel_a = p->a_rows ? isa->mr * p->a_ld : isa->mr * k->n_u, lines = CDR_MAX(isa->nr * (q->narrow ? 2 : 4) / 64, 1);
+    const int64_t lines = CDR_MAX(isa->nr * (q->narrow ? 2 : 4) / 64, 1);
     cdr__tile t = { .a_row = p->a_rows ? p->a_ld : 1, .a_col = p->a_rows ? 1 : isa->mr, .b = q->b, .k = q->n_u, .first = first };
     for (int64_t i = 0, tile = 0; i < k->n_rows; i += isa->mr, tile++) {
         if (g->upper && k->j0 + q->j + isa->nr <= k->i0 + i) break;
         const int64_t at_c = (k->i0 + i) * g->c_pitch + k->j0 + q->j;
         t.rows = (int)CDR_MIN(k->n_rows - i, isa->mr);
-        t.a = k->a + i / isa->mr * panel_a + q->u * (p->a_rows ? 1 : isa->mr);
+        t.a = k->a + i * p->a_ld + q->u * (p->a_rows ? 1 : isa->mr);
         t.ahead = q->next && tile < lines ? q->next + tile * q->n_u * 64 : (const char *)q->b;
         t.old = k->acc + q->acc + i * isa->nr;
         t.c = direct ? (float *)g->c + at_c : k->acc + q->acc + i * isa->nr;
@@ -224,6 +224,14 @@ static void run_pieces(const plan *p, const block *k, int64_t j, int64_t cols, i
     }
 }
 
+/* Of n_u units from u on: a matrix that is read in place ends within the last step, which is then a piece of its own and is copied. */
+static int64_t piece_units(const plan *p, int64_t u, int64_t n_u)
+{
+    const int64_t step = p->isa->step, whole = cdr_ceil_div(p->g->k, p->isa->pair);
+    if (p->from != PANELS || u + n_u <= whole) return n_u;
+    return CDR_MAX((whole - u) / step * step, step);
+}
+
 /* Rows i_first .. i_last - 1 against columns j0 .. j0 + n_cols. own: this thread's A block, accumulators, piece of B, packed B. */
 static void run_rows(const plan *p, int64_t i_first, int64_t i_last, int64_t j0, int64_t n_cols, uint32_t *own)
 {
@@ -243,7 +251,7 @@ static void run_rows(const plan *p, int64_t i_first, int64_t i_last, int64_t j0,
             for (int64_t j = 0; j < n_cols; j += p->group) {
                 int64_t u = 0;
                 do {
-                    const int64_t n_u = CDR_MIN(k.n_u - u, p->kb);
+                    const int64_t n_u = piece_units(p, k.u0 + u, CDR_MIN(k.n_u - u, p->kb));
                     run_pieces(p, &k, j, CDR_MIN(n_cols - j, p->group), u, n_u);
                     u += n_u;
                 } while (u < k.n_u);
@@ -312,8 +320,9 @@ static void plan_k(plan *p, int64_t rows)
     p->kc = p->wait ? round_up(cdr_ceil_div(p->units, cdr_ceil_div(p->units, most)), KC_ALIGN) : p->units;
     p->wait = p->units > p->kc;
     const bool wide = p->from == PIECES && p->g->b_layout == CDR_ROWS && p->g->b.col == 1;      /* k is strided: short and wide pieces */
-    p->kb = wide ? CDR_MAX(isa->kb / GROUP, 32) : isa->kb;
-    p->group = isa->kb / p->kb * isa->nr;
+    const bool made = p->from == PIECES || p->from == WIDEN;
+    p->kb = wide ? CDR_MAX(isa->kb / GROUP, 32) : made ? isa->kb : isa->kb_in_place;
+    p->group = wide ? isa->kb / p->kb * isa->nr : isa->nr;
 }
 
 void cdr__gemm(int path, const cdr__gemm_args *g, void *work, int n_threads)

@@ -18,7 +18,7 @@ typedef struct {
     const void *src; int64_t pitch;
     int64_t n_i, n_p;            /* elements */
     uint32_t *dst;
-    int64_t ld;                  /* units: between rows of a packed A (k_contig only), between panels of a packed B */
+    int64_t ld;                  /* units: between rows of a packed A, where it is panels between them / mr; between panels of a packed B */
 } cdr__pack;
 enum { CDR__PACK_UNITS = 32 };   /* where k is strided: units that all panels take before the next ones, since rows of the
                                   * source may be pages apart, and 32 pages stay in the TLB until their lines are used up */
@@ -43,7 +43,8 @@ typedef struct {
     int mr, nr;                  /* tile */
     int mc, kc;                  /* most rows and units of one packed block of A; mc % mr == 0, kc % 64 == 0 */
     int kc_min;                  /* B not packed: kc goes down to this for a block of more rows; % 64 == 0 */
-    int kb;                      /* units of a piece of B, kb nr of which stay in L1 beside mr rows of A; 32, 64, 128 or 256 */
+    int kb;                      /* units of a piece of B that is made, so that kb nr stay in L1; a power of 2 from 32 on */
+    int kb_in_place;             /* the same of B that lies in panels already: longer where the kernel gets as much from L2; 32 or more */
     int few;                     /* up to so many rows B is packed piece by piece and used at once; at most mc */
     int a_units;                 /* and its size, which bounds the rows further: what L2 holds beside a panel of B */
     double mac;                  /* multiply-adds a cycle, about */
@@ -52,8 +53,8 @@ typedef struct {
     int layout;                  /* of panels that it reads as its own packed B (nr rows of W; pair 1: as BF16 too); CDR_ROWS: none */
     bool a_panels;               /* pack_a makes panels from either orientation, of zeros where rows or units are padding */
     void (*begin)(void), (*end)(void);             /* NULL, or: each thread, before its first and after its last call of kernel */
-    void (*pack_a[2][2])(const cdr__pack *s);      /* [dtype][k_contig]: to rows [n_i][ld], or panels [n_i / mr][units][mr]; of step > 1:
-                                                    * [n_i / mr][units / step][mr][step] */
+    void (*pack_a[2][2])(const cdr__pack *s);      /* [dtype][k_contig]: to rows [n_i][ld], or panels [n_i / mr][units][mr], mr ld apart;
+                                                    * of step > 1: [n_i / mr][units / step][mr][step] */
     void (*pack_b[2][2])(const cdr__pack *s);      /* panels [n_i / nr][units][nr]; columns from n_i on are zeros */
     void (*pack_across)(const cdr__pack *s);       /* pair 2 with a layout: W[64][..] of VNNI64, src its word (0, j), to units (k pairs) */
     void (*kernel)(const cdr__tile *t);
@@ -113,8 +114,8 @@ CDR__INLINE void cdr__pack_a_rows(int dtype, int pair, const cdr__pack *s)
 /* Units u0 .. u1 - 1 of the panel of rows i0 .. */
 CDR__INLINE void cdr__pack_a_part(int dtype, int pair, int mr, const cdr__pack *s, int64_t i0, int64_t u0, int64_t u1)
 {
-    const int64_t n_u = (s->n_p + pair - 1) / pair, rows = CDR_MIN(s->n_i - i0, mr);
-    uint32_t *d = s->dst + i0 * n_u;
+    const int64_t rows = CDR_MIN(s->n_i - i0, mr);
+    uint32_t *d = s->dst + i0 * s->ld;
     for (int64_t u = u0; u < u1; u++)
         for (int64_t i = 0; i < rows; i++) d[u * mr + i] = cdr__unit(dtype, pair, s, i0 + i, s->pitch, u);
 }

@@ -84,7 +84,7 @@ CDR__INLINE void cdr__pack_a_panels_avx512(int dtype, int pair, int mr, const cd
             const __mmask16 mask = cdr__first_lanes(s->n_i - i, mr);
             for (int64_t u = u0; u < CDR_MIN(u0 + CDR__PACK_UNITS, n_u); u++) {
                 const __m512i x = cdr__units_across(dtype, pair, s->src, i + pair * u * s->pitch, pair * u + 1 < s->n_p ? s->pitch : 0, mask);
-                _mm512_mask_storeu_epi32(s->dst + i * n_u + u * mr, mask, x);
+                _mm512_mask_storeu_epi32(s->dst + i * s->ld + u * mr, mask, x);
             }
         }
 }
