@@ -33,6 +33,7 @@ typedef struct {
     bool filled;                  /* B is drawn instead of zero */
     bool merged;                  /* no adapters; W + scale B A, of the same draws, in place of W, and all trains */
     bool wide, poison, no_clip, packed;       /* packed: experts in MXFP4, frozen */
+    bool rows_only;               /* no weight lies in panels */
 } lora_run;
 
 typedef struct { char name[112]; bool adapter, frozen; int64_t n, at; } lora_param;     /* at: weights [n], then m [n], v [n], in data */
@@ -40,7 +41,8 @@ typedef struct {
     double loss[LORA_STEPS], norm[LORA_STEPS], eval[2];       /* eval: before and after the steps */
     float logits[16 * LORA_VOCAB];                            /* before the steps */
     int32_t load[LORA_LAYERS * LORA_EXPERTS];                 /* of the last step */
-    lora_param param[LORA_PARAMS]; int n_params, n_calls, n_exchanges;       /* exchanges: calls of the step that send rows to other ranks */
+    lora_param param[LORA_PARAMS]; int n_params, n_calls, n_exchanges, n_panels;       /* exchanges: calls of the step that send rows to other ranks;
+                                                                                                      panels: weights that lie so */
     int64_t n_floats, slab_bytes, planned_bytes;
     int status; char text[1200];
     float data[LORA_FLOATS];
@@ -100,6 +102,7 @@ static inline cdr_compile_opts lora_opts(const lora_run *c, int rank)
     o.parallel.head = c->head;
     o.adapter_init = c->init;
     if (c->packed) o.experts_dtype = CDR_MXFP4;
+    o.rows_only = c->rows_only;
     return o;
 }
 
@@ -144,7 +147,7 @@ static inline void lora_put(cdr_exec *x, const cdr_bundle *b, const cdr_param *q
     int64_t n = cdr_type_elems(t);
     void *narrow = calloc((size_t)n, sizeof(float));
     cdr_from_f32(t->dtype, rows, narrow, n);
-    cdr_exec_put_run(x, q->shard, narrow, cdr_type_bytes(t));
+    cdr_exec_put_run(x, q->shard, narrow, cdr_exec_run_bytes(x, q->shard));
     if (q->master != CDR_NONE && q->master != q->shard) cdr_exec_put_run(x, q->master, rows, sizeof *rows * (size_t)n);
     free(narrow);
 }
@@ -209,7 +212,11 @@ static inline void lora_collect(const cdr_bundle *b, cdr_exec *x, const cdr_mesh
         p->at = at;
         for (int k = 0; k < 3; k++, at += n) {
             if (part[k] == CDR_NONE || at + n > LORA_FLOATS || m->rank[CDR_AXIS_REPLICATE] != 0) continue;
-            cdr_to_f32(b->shared[part[k]].t.dtype, cdr_exec_ptr(x, CDR_PROG_EVAL, part[k], 0), r->data + at + first * cols, rows * cols);
+            const cdr_type *t = &b->shared[part[k]].t;
+            char *dense = malloc(cdr_exec_run_bytes(x, part[k]));
+            cdr_exec_get_rows(x, part[k], 0, cdr_type_rows(t), dense);
+            cdr_to_f32(t->dtype, dense, r->data + at + first * cols, rows * cols);
+            free(dense);
         }
     }
     r->n_floats = at;
@@ -274,7 +281,7 @@ static inline cdr_status lora_logits(cdr_exec *x, const cdr_mesh *m, lora_result
     return CDR_OK;
 }
 
-/* Of what does not train: this rank's bytes. */
+/* Of what does not train: this rank's bytes where they lie, what pads them too. */
 static inline uint64_t lora_base_hash(const cdr_bundle *b, cdr_exec *x)
 {
     uint64_t h = 1;
@@ -319,6 +326,7 @@ static inline cdr_status lora_body(const lora_run *c, int rank, lora_result *r, 
     lora_collect(&b, x, &o.mesh, r);
     const cdr_program *p = &b.progs[CDR_PROG_STEP];
     r->n_calls = p->n_calls;
+    for (int32_t i = 0; i < b.n_params && rank == 0; i++) r->n_panels += b.params[i].layout != CDR_ROWS;
     for (int32_t i = 0; i < p->n_calls && rank == 0; i++) r->n_exchanges += strncmp(cdr_ops[p->calls[i].op]->name, "experts_ep", 10) == 0;
     r->slab_bytes = (int64_t)cdr_exec_slab_bytes(x, 0);
     r->planned_bytes = b.run_bytes[0] + b.exec_bytes[0];

@@ -83,9 +83,9 @@ static inline void spread_prepare(const spread *c, rig *r)
     for (int32_t i = 0; i < r->b.n_params; i++) {
         const cdr_param *q = &r->b.params[i];
         if (c->no_main_loss && strcmp(q->name, "language_model.lm_head.weight") == 0) {
-            const cdr_type *t = &r->b.shared[q->shard].t;
-            void *zero = calloc(1, cdr_type_bytes(t));
-            cdr_exec_put_run(r->x, q->shard, zero, cdr_type_bytes(t));
+            const size_t bytes = cdr_exec_run_bytes(r->x, q->shard);
+            void *zero = calloc(1, bytes);
+            cdr_exec_put_run(r->x, q->shard, zero, bytes);
             free(zero);
         }
         if (c->nudge && strcmp(q->name, c->nudge) == 0) {
@@ -200,8 +200,15 @@ static inline int spread_collect(cdr_comm *w, const spread *c, rig *r)
                 unsigned char *to = o->x + e->at[k] + cdr_dtype_bytes(e->dtype[k], first * cols);
                 const void *from = cdr_exec_ptr(r->x, CDR_PROG_STEP, part[k], 0);
                 size_t bytes = (size_t)cdr_dtype_bytes(e->dtype[k], rows * cols);
+                void *dense = NULL;
+                if (part[k] < r->b.n_shared) {                      /* a weight may lie in panels */
+                    from = dense = malloc(cdr_exec_run_bytes(r->x, part[k]));
+                    cdr_exec_get_rows(r->x, part[k], 0, cdr_type_rows(&r->b.shared[part[k]].t), dense);
+                }
                 if (writes && pass == 0) memcpy(to, from, bytes);
-                if (pass == 0 || memcmp(to, from, bytes) == 0) continue;
+                const bool same = pass == 0 || memcmp(to, from, bytes) == 0;
+                free(dense);
+                if (same) continue;
                 fprintf(stderr, "  rank %d holds another %s of %s\n", m->world_rank, part_name[k], q->name);
                 return 1;
             }

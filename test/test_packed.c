@@ -25,7 +25,7 @@ static int unpack(rig *from, rig *to)
         const cdr_type *t = &from->b.shared[q->shard].t;
         const int64_t elems = cdr_type_elems(t);
         float *x = malloc((size_t)elems * sizeof *x);
-        cdr_to_f32(t->dtype, cdr_exec_ptr(from->x, CDR_PROG_STEP, q->shard, 0), x, elems);
+        cdr_to_f32(t->dtype, cdr_exec_ptr(from->x, CDR_PROG_STEP, q->shard, 0), x, elems);      /* MXFP4 lies in rows */
         T_CHECK(t->dtype == CDR_MXFP4 && to->b.shared[to->b.params[i].shard].t.dtype == CDR_F32);
         cdr_exec_put_run(to->x, to->b.params[i].shard, x, (size_t)elems * sizeof *x);
         free(x);

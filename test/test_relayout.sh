@@ -64,4 +64,15 @@ cat >>recipe.yaml <<END
 lora: {rank: 4, targets: [attention, dense_mlp, shared_experts], experts: per_expert, expert_rank: 2}
 END
 one_case lora --set train.indexer_warmup_steps=0
+# a frozen base in panels, above, and in rows: the same run, the same model
+# shellcheck disable=SC2086
+CADRE_DEBUG=rows "$cadre" train ./recipe.yaml --out lora-rows -q --set train.steps=15 $set_all --set train.indexer_warmup_steps=0
+losses lora-rows >rows.txt
+losses lora-whole >whole.txt
+cmp -s whole.txt rows.txt || die "lora: other losses in rows: $(diff whole.txt rows.txt | head -6)"
+"$build/ckpt_equal" lora-whole/checkpoints/step-000000015 lora-rows/checkpoints/step-000000015 >/dev/null 2>&1 || die "lora: another checkpoint in rows"
+of_panels=$("$cadre" eval lora-moved --data text.txt --json | sed 's/"seconds":[0-9.e+-]*//')
+of_rows=$(CADRE_DEBUG=rows "$cadre" eval lora-moved --data text.txt --json | sed 's/"seconds":[0-9.e+-]*//')
+echo "$of_panels" | grep -q '"loss":[0-9]' || die "lora: not evaluated: $of_panels"
+[ "$of_panels" = "$of_rows" ] || die "lora: evaluated in panels $of_panels, in rows $of_rows"
 echo "2 x 2 ep 2, 1 rank, 1 x 4 ep 4: ${said}losses, norms and checkpoints equal"

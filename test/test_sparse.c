@@ -413,7 +413,7 @@ static int rank_body(cdr_comm *w, int n_micro)
         for (int k = 0; k < 3; k++) {
             if (part[k] == CDR_NONE) continue;
             EXPECT(at + q->global.n[0] * cols <= (int64_t)CDR_COUNT(rank_result->x));
-            if (mesh.rank[0] == 0) memcpy(rank_result->x + at + first * cols, cdr_exec_ptr(r.x, CDR_PROG_STEP, part[k], 0), sizeof(float) * (size_t)(rows * cols));
+            if (mesh.rank[0] == 0) cdr_exec_get_rows(r.x, part[k], 0, rows * cols / cdr_type_cols(&r.b.shared[part[k]].t), rank_result->x + at + first * cols);
             at += q->global.n[0] * cols;
         }
     }

@@ -96,6 +96,7 @@ typedef struct {
     /* machine */
     int device; uint32_t isa; int n_threads;                          /* device CDR_N_DEVICES: a kind without a backend, for a plan alone */
     bool plan_kernels;             /* a plan: where the device has no kernel, the scratch of the CPU's base kernel with one thread stands in */
+    bool rows_only;                /* every parameter lies in rows (CADRE_DEBUG=rows): the same bits, slower */
     int64_t budget_bytes;          /* first tier; 0: none */
     bool unplaced;                 /* no offsets, not verified: for comparing programs (plan/classes.c). Not with policy AUTO, which needs bytes */
     bool infer_only;               /* no step, no optimizer states: eval and generate alone */
@@ -113,7 +114,7 @@ cdr_status cdr_verify_ranks(const cdr_bundle *const *b, int n, cdr_err *err);
 enum { CDR_KERNEL_STAND_IN = UINT16_MAX };                            /* cdr_call.kernel of those */
 typedef struct { int64_t calls, stand_in; } cdr_kernel_count;
 cdr_kernel_count cdr_compile_stand_ins(const cdr_bundle *b);
-/* Why each kernel was chosen, and each that was not: text for --print why. */
+/* Why each kernel was chosen, and each that was not, and how each matrix lies: text for --print why. */
 void cdr_compile_why(cdr_text *out, const cdr_compile_opts *o, const cdr_bundle *b);
 
 /* Segments of the step program by name: "begin", "micro" (or "forward", "backward"), "finish". Values that the host

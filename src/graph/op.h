@@ -85,6 +85,7 @@ typedef struct {                     /* parameter: one row per stacked tensor */
     bool may_idle;                   /* no loss need depend on it: it then stays as it is */
     bool adapter;                    /* A or B of a low rank adapter, which the compiler put beside a frozen matrix */
     cdr_val shard, grad, master, m, v;              /* RUN, STEP, RUN, RUN, RUN. master = shard where they are one */
+    uint8_t layout; const char *layout_why;         /* cdr_layout of shard, and why it lies so (compile/layout.c) */
 } cdr_param;
 
 typedef enum { CDR_COLL_GATHER, CDR_COLL_REDUCE_SCATTER, CDR_COLL_ALL_REDUCE, CDR_COLL_COUNT, CDR_COLL_ALL_GATHER, CDR_COLL_EXPERTS, CDR_COLL_LOSS } cdr_coll_kind;

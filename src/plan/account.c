@@ -126,11 +126,16 @@ void cdr_account_memory(cdr_text *out, const cdr_bundle *b, int program)
     cdr_text_printf(out, "%14s %14s %4s %-11s %-6s %11s  value\n", "offset", "bytes", "inst", "class", "scope", "calls");
     for (int32_t i = 0; i < n; i++) {
         bool shared = v[i] >= b->shared && v[i] < b->shared + b->n_shared;
-        char t[64], life[32] = "";
+        char t[64], life[32] = "", padding[64] = "";
         cdr_type_print(t, &v[i]->t);
+        if (v[i]->t.layout != CDR_ROWS) {
+            cdr_type rows = v[i]->t;
+            rows.layout = CDR_ROWS;
+            snprintf(padding, sizeof padding, ", %lld bytes of padding", (long long)(cdr_type_bytes(&v[i]->t) - cdr_type_bytes(&rows)));
+        }
         if (!shared && v[i]->scope == CDR_TURN) snprintf(life, sizeof life, "%d-%d", s[v[i] - p->vals].start, s[v[i] - p->vals].end);
-        cdr_text_printf(out, "%14lld %14lld %4d %-11s %-6s %11s  %s %s\n", (long long)v[i]->offset, (long long)(v[i]->stride * v[i]->n_inst), v[i]->n_inst,
-                        cdr_class_name[v[i]->cls], scope[v[i]->scope], life, (shared ? b->shared_strings : p->strings) + v[i]->name, t);
+        cdr_text_printf(out, "%14lld %14lld %4d %-11s %-6s %11s  %s %s%s\n", (long long)v[i]->offset, (long long)(v[i]->stride * v[i]->n_inst), v[i]->n_inst,
+                        cdr_class_name[v[i]->cls], scope[v[i]->scope], life, (shared ? b->shared_strings : p->strings) + v[i]->name, t, padding);
     }
     cdr_free(v);
     cdr_free(s);

@@ -4,7 +4,7 @@
  * values; then every CPU kernel that this machine can run and that does not reject the shapes, in every variant:
  *   rows dense, or with a pitch of cols + 8 and a start that is 8 elements off (unless infer refuses a pitch: the report
  *   says "dense only") · outputs in the inferred dtype, or F32 where the operator can add to them · no add bit, all, each
- *   alone · 1 thread and n_threads.
+ *   alone · 1 thread and n_threads. An input lies in panels where the case's type says so.
  * Each run has 4 KiB canaries around every buffer (scratch too, which has exactly work_bytes), canaries between the
  * columns and the pitch, outputs and scratch pre-filled with NaN, and inputs that are compared afterwards.
  * Value: relative Frobenius distance to the reference <= the case's tolerance; 0 means bit-equal to the rounded reference.
@@ -192,11 +192,26 @@ static int64_t guard_broken(const guarded *b)
     return 0;
 }
 
+/* An input in panels. */
+static void guard_fill_panels(guarded *b, const cdr_type *t, const double *x)
+{
+    const int64_t n = cdr_type_elems(t);
+    void *rows = cdr_alloc((size_t)cdr_dtype_bytes(t->dtype, CDR_MAX(n, (int64_t)1)));
+    cdr_from_f64(t->dtype, x, rows, n);
+    cdr_panels_put(t, 0, cdr_type_rows(t), rows, b->p);
+    cdr_free(rows);
+}
+
 /* Rows of x into a guarded buffer of type t; x NULL: NaN. Elements between the columns and the pitch keep the canary. */
 static void guard_fill(guarded *b, const cdr_type *t, const double *x)
 {
     int64_t rows = cdr_type_rows(t), cols = cdr_type_cols(t);
     size_t row_bytes = (size_t)cdr_dtype_bytes(t->dtype, cols), step = (size_t)cdr_dtype_bytes(t->dtype, cdr_type_pitch(t));
+    if (t->layout != CDR_ROWS) {
+        CDR_CHECK(x);                                      /* outputs lie in rows */
+        guard_fill_panels(b, t, x);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++) {
         unsigned char *row = b->p + (size_t)r * step;
         if (x) cdr_from_f64(t->dtype, x + r * cols, row, cols);

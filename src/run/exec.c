@@ -306,16 +306,60 @@ void cdr_exec_get(cdr_exec *x, cdr_prog_id q, const char *name, int inst, void *
     move(x, dst, address(x, &x->b->progs[q], v, inst), bytes);
 }
 
+/* Values in panels are the CPU's: the slab is host memory. Rows are independent, so any cut among threads gives the same bytes. */
+enum { PANEL_ROWS = 64 };
+
+static void move_panels(cdr_exec *x, const cdr_type *t, char *panels, int64_t first, int64_t n, char *rows, bool put)
+{
+    const int64_t row_bytes = cdr_dtype_bytes(t->dtype, cdr_type_cols(t)), n_blocks = cdr_ceil_div(n, PANEL_ROWS);
+    CDR_CHECK(x->d->host_sees);
+#pragma omp parallel for num_threads(x->d->n_threads) schedule(static)
+    for (int64_t b = 0; b < n_blocks; b++) {
+        const int64_t i = b * PANEL_ROWS, m = CDR_MIN(n - i, (int64_t)PANEL_ROWS);
+        if (put) cdr_panels_put(t, first + i, m, rows + i * row_bytes, panels);
+        else cdr_panels_get(t, first + i, m, panels, rows + i * row_bytes);
+    }
+}
+
 void cdr_exec_put_run(cdr_exec *x, cdr_val v, const void *src, size_t bytes)
 {
-    CDR_CHECK(v >= 0 && v < x->b->n_shared && bytes <= elem_bytes(&x->b->shared[v]));
-    move(x, x->slab + x->b->shared[v].offset, src, bytes);
+    CDR_CHECK(v >= 0 && v < x->b->n_shared);
+    const cdr_value *val = &x->b->shared[v];
+    CDR_CHECK(bytes <= cdr_exec_run_bytes(x, v));
+    if (val->t.layout == CDR_ROWS) move(x, x->slab + val->offset, src, bytes);
+    else {
+        CDR_CHECK(bytes == cdr_exec_run_bytes(x, v));
+        move_panels(x, &val->t, x->slab + val->offset, 0, cdr_type_rows(&val->t), (char *)(uintptr_t)src, true);
+    }
+}
+
+size_t cdr_exec_run_bytes(const cdr_exec *x, cdr_val v)
+{
+    cdr_type t = x->b->shared[v].t;
+    t.layout = CDR_ROWS;
+    return cdr_type_bytes(&t);
 }
 
 void cdr_exec_get_run(cdr_exec *x, cdr_val v, void *dst, size_t bytes)
 {
-    CDR_CHECK(v >= 0 && v < x->b->n_shared && bytes <= elem_bytes(&x->b->shared[v]));
-    move(x, dst, x->slab + x->b->shared[v].offset, bytes);
+    CDR_CHECK(v >= 0 && v < x->b->n_shared && bytes <= cdr_exec_run_bytes(x, v));
+    const cdr_value *val = &x->b->shared[v];
+    if (val->t.layout == CDR_ROWS) move(x, dst, x->slab + val->offset, bytes);
+    else {
+        CDR_CHECK(bytes == cdr_exec_run_bytes(x, v));
+        cdr_exec_get_rows(x, v, 0, cdr_type_rows(&val->t), dst);
+    }
+}
+
+void cdr_exec_get_rows(cdr_exec *x, cdr_val v, int64_t first, int64_t n, void *dst)
+{
+    CDR_CHECK(v >= 0 && v < x->b->n_shared && x->d->host_sees);
+    const cdr_type *t = &x->b->shared[v].t;
+    char *at = x->slab + x->b->shared[v].offset;
+    const int64_t row_bytes = cdr_dtype_bytes(t->dtype, cdr_type_cols(t));
+    CDR_CHECK(first >= 0 && n >= 0 && first + n <= cdr_type_rows(t) && (t->pitch == 0 || t->pitch == cdr_type_cols(t)));
+    if (t->layout != CDR_ROWS) move_panels(x, t, at, first, n, dst, false);
+    else memcpy(dst, at + first * row_bytes, (size_t)(n * row_bytes));
 }
 
 int cdr_exec_profile_rows(cdr_exec *x, cdr_profile_row *rows, int max)

@@ -33,10 +33,14 @@ cdr_status cdr_exec_run(cdr_exec *x, cdr_prog_id prog, cdr_err *err);
 /* Values by name, copy inst, between runs. Unknown names are a broken invariant. */
 void cdr_exec_put(cdr_exec *x, cdr_prog_id prog, const char *name, int inst, const void *src, size_t bytes);
 void cdr_exec_get(cdr_exec *x, cdr_prog_id prog, const char *name, int inst, void *dst, size_t bytes);
-/* RUN values by id (parameters): dense bytes of this rank's part. */
+/* RUN values by id (parameters): dense rows of this rank's part, in whatever layout the value lies. bytes: at most run_bytes, and all of
+ * them where it lies in panels. */
 void cdr_exec_put_run(cdr_exec *x, cdr_val shared, const void *src, size_t bytes);
 void cdr_exec_get_run(cdr_exec *x, cdr_val shared, void *dst, size_t bytes);
-void *cdr_exec_ptr(cdr_exec *x, cdr_prog_id prog, cdr_val v, int mb);     /* address; host-visible on CPU only */
+size_t cdr_exec_run_bytes(const cdr_exec *x, cdr_val shared);
+/* Its rows first .. first + n - 1 (all but the last axis, flattened); where the host sees the device's memory. */
+void cdr_exec_get_rows(cdr_exec *x, cdr_val shared, int64_t first, int64_t n, void *dst);
+void *cdr_exec_ptr(cdr_exec *x, cdr_prog_id prog, cdr_val v, int mb);     /* address; host-visible on CPU only; panels where the value lies in them */
 size_t cdr_exec_slab_bytes(const cdr_exec *x, int tier);
 /* Fills every parameter by its init rule, keyed by (seed, parameter's stream, global element index). */
 cdr_status cdr_exec_init(cdr_exec *x, uint64_t seed, cdr_err *err);

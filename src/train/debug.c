@@ -8,6 +8,7 @@ const cdr_debug_switch cdr__debug_table[] = {
     { "sync", CDR_DEBUG_SYNC, "waits for the device after every call: a fault is reported at the call that made it" },
     { "trace", CDR_DEBUG_TRACE, "prints every call to stderr before it runs" },
     { "finite", CDR_DEBUG_FINITE, "looks at every output of every call for non-finite values, in every step" },
+    { "rows", CDR_DEBUG_ROWS, "keeps every weight in rows, none in the panels that products read without packing" },
     { NULL, 0, NULL },
 };
 
@@ -19,7 +20,7 @@ cdr_status cdr__debug_switches(uint32_t *on, cdr_err *err)
         int i = 0;
         while (cdr__debug_table[i].name && !(strlen(cdr__debug_table[i].name) == n && strncmp(cdr__debug_table[i].name, s, n) == 0)) i++;
         if (n > 0 && !cdr__debug_table[i].name)
-            CDR_FAIL_ID(err, CDR_EUSER, "config.debug", "CADRE_DEBUG: unknown switch \"%.*s\". Use poison, sync, trace or finite, separated by commas", (int)n, s);
+            CDR_FAIL_ID(err, CDR_EUSER, "config.debug", "CADRE_DEBUG: unknown switch \"%.*s\". Use poison, sync, trace, finite or rows, separated by commas", (int)n, s);
         if (n > 0) *on |= cdr__debug_table[i].bit;
         s += n + (s[n] != 0);
     }

@@ -11,6 +11,7 @@
 #include "train/session.h"
 
 enum { WHOLE, SPLIT, N_KINDS, MAX_HASHES = 65536 / sizeof(uint64_t) };      /* of one all_gather */
+enum { HASH_BYTES = 1 << 20 };        /* rows of a value in panels that are hashed at a time */
 
 typedef struct { const char *name, *cls; uint64_t hash; uint8_t kind; } tensor;
 
@@ -78,6 +79,23 @@ static int64_t list_tensors(const cdr_session *s, tensor *t)
     return n;
 }
 
+/* Of a value in panels, by its rows: so that ranks agree whose kernels wish for other layouts. */
+static uint64_t hash_rows(cdr_session *s, cdr_val v)
+{
+    const cdr_type *t = &s->bundle.shared[v].t;
+    const int64_t row_bytes = cdr_dtype_bytes(t->dtype, cdr_type_cols(t)), n_rows = cdr_type_rows(t);
+    const int64_t step = CDR_MAX((int64_t)HASH_BYTES / CDR_MAX(row_bytes, (int64_t)1) / 64 * 64, (int64_t)64);
+    char *rows = cdr_alloc((size_t)(CDR_MIN(step, n_rows) * row_bytes) + 1);
+    cdr_hasher *h = cdr_hasher_new();
+    for (int64_t i = 0; i < n_rows; i += step) {
+        const int64_t n = CDR_MIN(step, n_rows - i);
+        cdr_exec_get_rows(s->exec, v, i, n, rows);
+        cdr_hasher_add(h, rows, (size_t)(n * row_bytes));
+    }
+    cdr_free(rows);
+    return cdr_hasher_end(h);
+}
+
 /* t[i].hash: the value, becomes the hash of its bytes. */
 static void hash_tensors(cdr_session *s, tensor *t, int64_t n, uint64_t sum[N_KINDS])
 {
@@ -87,9 +105,10 @@ static void hash_tensors(cdr_session *s, tensor *t, int64_t n, uint64_t sum[N_KI
     memset(sum, 0, sizeof *sum * N_KINDS);
     for (int64_t i = 0; i < n; i++) {
         cdr_val v = (cdr_val)t[i].hash;
-        size_t bytes = cdr_type_bytes(&s->bundle.shared[v].t);
+        size_t bytes = cdr_exec_run_bytes(s->exec, v);
         if (copy) cdr_exec_get_run(s->exec, v, copy, bytes);
-        t[i].hash = cdr_hash64(copy ? copy : cdr_exec_ptr(s->exec, CDR_PROG_STEP, v, 0), bytes, 0);
+        if (!copy && s->bundle.shared[v].t.layout != CDR_ROWS) t[i].hash = hash_rows(s, v);
+        else t[i].hash = cdr_hash64(copy ? copy : cdr_exec_ptr(s->exec, CDR_PROG_STEP, v, 0), bytes, 0);
         sum[t[i].kind] = cdr_hash64(&t[i].hash, sizeof t[i].hash, sum[t[i].kind]);
     }
     cdr_free(copy);

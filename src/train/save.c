@@ -68,10 +68,10 @@ static int64_t collect(cdr_session *s, cdr_ckpt_piece *piece, cdr_pool *pool)
         cdr_kept x[CDR_MAX_KEPT];
         for (int k = 0, n_values = cdr__kept_values(q, x); k < n_values; k++) {
             const cdr_type *t = &s->bundle.shared[x[k].v].t;
-            size_t bytes = cdr_type_bytes(t);
             const char *data;
-            if (s->device->host_sees) data = cdr_exec_ptr(s->exec, CDR_PROG_STEP, x[k].v, 0);
+            if (s->device->host_sees && t->layout == CDR_ROWS) data = cdr_exec_ptr(s->exec, CDR_PROG_STEP, x[k].v, 0);
             else {
+                size_t bytes = cdr_exec_run_bytes(s->exec, x[k].v);
                 char *copy = cdr_pool_alloc(pool, bytes);
                 cdr_exec_get_run(s->exec, x[k].v, copy, bytes);
                 data = copy;
@@ -184,7 +184,7 @@ static cdr_status check_data(cdr_session *s, const cdr_json *state, const cdr_re
 static cdr_status restore_value(cdr_session *s, cdr_ckpt *ck, bool states, const cdr_param *q, const cdr_kept *x, cdr_err *err)
 {
     const cdr_type *t = &s->bundle.shared[x->v].t;
-    size_t bytes = cdr_type_bytes(t);
+    size_t bytes = cdr_exec_run_bytes(s->exec, x->v);
     int64_t n_all = n_slices(s, q);
     cdr_pool *pool = cdr_pool_new();
     const cdr_ckpt_tensor *have = n_all > 0 ? cdr_ckpt_find(ck, slice_of(s, q, 0, t->dtype, pool).name, x->cls) : NULL;

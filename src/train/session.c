@@ -199,6 +199,9 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
     o.muon_per_head = r->optimizer.muon_per_head != CDR_PER_HEAD_FALSE;
     sparse_opts(r, &o);
     CDR_TRY(r->lora.on ? cdr__session_lora(s, &o, err) : cdr__session_freeze(s, &o, err));
+    uint32_t on;
+    CDR_TRY(cdr__debug_switches(&on, err));
+    o.rows_only = (on & CDR_DEBUG_ROWS) != 0;
     o.device = device;
     o.isa = isa;
     o.n_threads = n_threads;

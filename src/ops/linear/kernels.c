@@ -116,6 +116,19 @@ const cdr_kernel cdr__linear_dx_kernels[] = {
     { .name = NULL }
 };
 
+/* The paths of the two tables above, row for row: what each of them reads of a weight without packing. */
+static const int paths[] = { CDR__GEMM_AMX, CDR__GEMM_AVX512_BF16, CDR__GEMM_AVX512, CDR__GEMM_AVX2, CDR__GEMM_BASE };
+_Static_assert(CDR_COUNT(paths) + 1 == CDR_COUNT(cdr__linear_kernels) && CDR_COUNT(paths) + 1 == CDR_COUNT(cdr__linear_dx_kernels), "a path for each row");
+
+int cdr__linear_layout(const cdr_kernel *k, int i, const cdr_type *t)
+{
+    (void)t;
+    if (i != 1 || k->device != CDR_DEV_CPU) return CDR_ROWS;
+    for (int r = 0; r < CDR_COUNT(paths); r++)
+        if (k == &cdr__linear_kernels[r] || k == &cdr__linear_dx_kernels[r]) return cdr__gemm_layout(paths[r]);
+    return CDR_ROWS;
+}
+
 const cdr_kernel cdr__linear_dw_kernels[] = {
     { .name = "amx", .bits = "amx", .needs = CDR_ISA_AMX, .reject = reject_f32_second, .work_bytes = work_dw_amx, .run = dw_amx },
     { .name = "avx512_bf16", .bits = "bf16dot", .needs = CDR_ISA_AVX512_BF16, .reject = reject_f32_second, .work_bytes = work_dw_bf16, .run = dw_bf16 },

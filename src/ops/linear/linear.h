@@ -25,6 +25,7 @@ cdr_val cdr_linear_f32(cdr_graph *g, cdr_val x_TK, cdr_val w_NK);
 void cdr__linear_ref(const cdr_ref_args *a);
 void cdr__linear_dx_ref(const cdr_ref_args *a);
 void cdr__linear_dw_ref(const cdr_ref_args *a);
+int cdr__linear_layout(const cdr_kernel *k, int i, const cdr_type *t);      /* cdr_op.layout of linear and linear_dx: panels of w */
 extern const cdr_kernel cdr__linear_kernels[], cdr__linear_dx_kernels[], cdr__linear_dw_kernels[];
 
 #ifdef __cplusplus

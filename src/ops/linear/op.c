@@ -1,7 +1,7 @@
 /* linear: y_TN = x_TK w_NK^T             (1)
  * linear_dx: dx_TK (+)= dy_TN w_NK       (2)
  * linear_dw: dw_NK (+)= dy_TN^T x_TK     (3)
- * x, w: F32 or BF16; y: dtype of x, or F32 on demand; dy: F32 or BF16; dw: F32.
+ * x, w: F32 or BF16, w of (1), (2) in rows or panels; y: dtype of x, or F32 on demand; dy: F32 or BF16; dw: F32.
  * Precision: F32 accumulation, one chain per element over the summed index ascending (gemm.h), one rounding at the end.
  * The AVX-512 BF16 kernels take F32 gradients too and round them to BF16 first; F32 activations they refuse.
  * dw sums over all T rows given: one logical shard.
@@ -18,14 +18,16 @@ static cdr_val build(cdr_graph *g, cdr_val x_TK, cdr_val w_NK, int32_t out_dtype
 cdr_val cdr_linear(cdr_graph *g, cdr_val x_TK, cdr_val w_NK) { return build(g, x_TK, w_NK, -1); }
 cdr_val cdr_linear_f32(cdr_graph *g, cdr_val x_TK, cdr_val w_NK) { return build(g, x_TK, w_NK, CDR_F32); }
 
-/* Both inputs are matrices of a computed dtype; axes i of the first and j of the second are equal. */
-static cdr_status check_pair(const char *op, int n_in, const cdr_type *in, int i, int j, cdr_err *e)
+/* Both inputs are matrices of a computed dtype; axes i of the first and j of the second are equal. panels: the second may lie in them. */
+static cdr_status check_pair(const char *op, int n_in, const cdr_type *in, int i, int j, bool panels, cdr_err *e)
 {
     if (n_in != 2) CDR_FAIL(e, CDR_EINVAL, "%s: takes 2 inputs, has %d", op, n_in);
     for (int k = 0; k < 2; k++) {
         if (cdr_absent(&in[k])) CDR_FAIL(e, CDR_EINVAL, "%s: input %d is absent", op, k);
         if (in[k].n_dim != 2) CDR_FAIL(e, CDR_EINVAL, "%s: input %d has %d dimensions, takes matrices", op, k, in[k].n_dim);
-        if (in[k].layout != CDR_ROWS) CDR_FAIL(e, CDR_EINVAL, "%s: input %d lies in layout %s, takes rows", op, k, cdr_layout_row(in[k].layout)->name);
+        if (in[k].layout != CDR_ROWS && !(panels && k == 1 && cdr_layout_takes(in[k].layout, &in[k])))
+            CDR_FAIL(e, CDR_EINVAL, "%s: input %d lies in layout %s, takes %s", op, k, cdr_layout_row(in[k].layout)->name,
+                     panels && k == 1 ? "rows, or dense panels of its format" : "rows");
         if (in[k].dtype != CDR_F32 && in[k].dtype != CDR_BF16)
             CDR_FAIL(e, CDR_EINVAL, "%s: input %d is %s; products are of f32 and bf16: copy it to one of them first", op, k, cdr_dtype_row(in[k].dtype)->name);
     }
@@ -41,7 +43,7 @@ static cdr_status check_pair(const char *op, int n_in, const cdr_type *in, int i
 static cdr_status infer_linear(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     const cdr_linear_attr *at = attr;
-    CDR_TRY(check_pair("linear", n_in, in, 1, 1, e));
+    CDR_TRY(check_pair("linear", n_in, in, 1, 1, true, e));
     if (at->out_dtype != -1 && at->out_dtype != CDR_F32 && at->out_dtype != CDR_BF16)
         CDR_FAIL(e, CDR_EINVAL, "linear: out_dtype %d is neither f32, bf16 nor -1 (that of x)", at->out_dtype);
     *n_out = 1;
@@ -52,7 +54,7 @@ static cdr_status infer_linear(const void *attr, int n_in, const cdr_type *in, i
 static cdr_status infer_dx(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     (void)attr;
-    CDR_TRY(check_pair("linear_dx", n_in, in, 1, 0, e));
+    CDR_TRY(check_pair("linear_dx", n_in, in, 1, 0, true, e));
     *n_out = 1;
     out[0] = cdr_type_2d(in[1].dtype, in[0].n[0], in[1].n[1]);
     return CDR_OK;
@@ -61,7 +63,7 @@ static cdr_status infer_dx(const void *attr, int n_in, const cdr_type *in, int *
 static cdr_status infer_dw(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     (void)attr;
-    CDR_TRY(check_pair("linear_dw", n_in, in, 0, 0, e));
+    CDR_TRY(check_pair("linear_dw", n_in, in, 0, 0, false, e));
     *n_out = 1;
     out[0] = cdr_type_2d(CDR_F32, in[0].n[1], in[1].n[1]);
     return CDR_OK;
@@ -99,12 +101,12 @@ static cdr_cost cost_dw(const void *attr, int n_in, int n_out, const cdr_type *t
 
 const cdr_op cdr_op_linear = {
     .name = "linear", .flags = CDR_OP_ROWWISE, .attr_bytes = sizeof(cdr_linear_attr), .add_ok = 1,
-    .infer = infer_linear, .grad = grad, .cost = cost_rows, .ref = cdr__linear_ref, .kernels = cdr__linear_kernels
+    .infer = infer_linear, .grad = grad, .cost = cost_rows, .ref = cdr__linear_ref, .kernels = cdr__linear_kernels, .layout = cdr__linear_layout
 };
 
 const cdr_op cdr_op_linear_dx = {
     .name = "linear_dx", .flags = CDR_OP_ROWWISE, .add_ok = 1,
-    .infer = infer_dx, .cost = cost_rows, .ref = cdr__linear_dx_ref, .kernels = cdr__linear_dx_kernels
+    .infer = infer_dx, .cost = cost_rows, .ref = cdr__linear_dx_ref, .kernels = cdr__linear_dx_kernels, .layout = cdr__linear_layout
 };
 
 const cdr_op cdr_op_linear_dw = {

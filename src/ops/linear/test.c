@@ -1,6 +1,6 @@
 /* linear, test cases: the harness (run/check.c) derives the checks from this table. Shapes: whole tiles of every ISA, one
  * row, tails in each of the three directions, more than one block of columns (1024) and of k (2048 units), both ways of
- * splitting over threads; every mix of F32 and BF16.
+ * splitting over threads; every mix of F32 and BF16; weights in panels.
  * Property, beside the harness's: rows of the product have the same bits alone as among all. */
 #include "ops/linear/linear.h"
 #include <stdlib.h>
@@ -52,6 +52,40 @@ static const char *linear_rows_alone(const cdr_args *a) { return rows_alone(&cdr
 static const char *dx_rows_alone(const cdr_args *a) { return rows_alone(&cdr_op_linear_dx, true, a); }
 static const char *dw_rows_alone(const cdr_args *a) { return rows_alone(&cdr_op_linear_dw, false, a); }
 
+/* The kernel that gave a's output from a weight in panels gives the same bits from its rows. */
+static const char *as_from_rows(const cdr_op *op, const cdr_args *a)
+{
+    const int64_t rows = a->type[2].n[0], row_bytes = cdr_dtype_bytes(a->type[2].dtype, cdr_type_cols(&a->type[2]));
+    const uint32_t isa = cdr_cpu_isa(NULL);
+    cdr_type t[3] = { a->type[0], a->type[1], a->type[2] };
+    t[1].layout = CDR_ROWS;
+    char *y = malloc((size_t)(rows * row_bytes) + 1), *w = malloc(cdr_type_bytes(&t[1]) + 1);
+    const char *bad = y && w ? "no kernel gives these bits from rows" : "out of memory";
+    if (w) cdr_panels_get(&a->type[1], 0, t[1].n[0], a->ptr[1], w);
+    void *ptr[3] = { a->ptr[0], w, NULL };
+    const cdr_args from_rows = { .attr = a->attr, .type = t, .ptr = ptr, .n_in = 2, .n_out = 1, .lane = a->lane };
+    for (const cdr_kernel *k = op->kernels; y && w && bad && k->name; k++) {
+        if ((k->needs & ~isa) || (k->reject && k->reject(a->attr, 2, 1, t))) continue;
+        if (run_rows(k, a, true, 0, rows, 2, y) && memcmp(y, a->ptr[2], (size_t)(rows * row_bytes)) == 0 && run_rows(k, &from_rows, true, 0, rows, 2, y) &&
+            memcmp(y, a->ptr[2], (size_t)(rows * row_bytes)) == 0)
+            bad = NULL;
+    }
+    free(y), free(w);
+    return bad;
+}
+
+static const char *linear_panels(const cdr_args *a)
+{
+    const char *bad = linear_rows_alone(a);
+    return bad ? bad : as_from_rows(&cdr_op_linear, a);
+}
+
+static const char *dx_panels(const cdr_args *a)
+{
+    const char *bad = dx_rows_alone(a);
+    return bad ? bad : as_from_rows(&cdr_op_linear_dx, a);
+}
+
 #define M(dt, r, c) { .dtype = dt, .n_dim = 2, .n = { r, c } }
 #define FWD(nm, at, xt, wt, T, N, K, tl) { .name = nm, .op = &cdr_op_linear, .attr = &(at), .n_in = 2, .in = { M(xt, T, K), M(wt, N, K) }, \
     .fill = { { 'n', 1, 0 }, { 'n', 1, 0 } }, .grad = 3, .tol = tl, .property = linear_rows_alone }
@@ -61,6 +95,11 @@ static const char *dw_rows_alone(const cdr_args *a) { return rows_alone(&cdr_op_
     .fill = { { 'n', 1, 0 }, { 'n', 1, 0 } }, .tol = tl, .property = dx_rows_alone }
 #define DW(nm, gt, xt, T, N, K, tl) { .name = nm, .op = &cdr_op_linear_dw, .n_in = 2, .in = { M(gt, T, N), M(xt, T, K) }, \
     .fill = { { 'n', 1, 0 }, { 'n', 1, 0 } }, .tol = tl, .property = dw_rows_alone }
+#define W(dt, lay, r, c) { .dtype = dt, .layout = lay, .n_dim = 2, .n = { r, c } }
+#define VALP(nm, at, xt, wt, lay, T, N, K, tl) { .name = nm, .op = &cdr_op_linear, .attr = &(at), .n_in = 2, .in = { M(xt, T, K), W(wt, lay, N, K) }, \
+    .fill = { { 'n', 1, 0 }, { 'n', 1, 0 } }, .tol = tl, .property = linear_panels }
+#define DXP(nm, gt, wt, lay, T, N, K, tl) { .name = nm, .op = &cdr_op_linear_dx, .n_in = 2, .in = { M(gt, T, N), W(wt, lay, N, K) }, \
+    .fill = { { 'n', 1, 0 }, { 'n', 1, 0 } }, .tol = tl, .property = dx_panels }
 
 /* A chain of k F32 additions is off by about 2^-24 sqrt(k) / 2: 1.4e-6 at k = 2100. BF16: half an ulp is at most 2^-9 of a
  * value, 1.7e-3 in the root mean square; an F32 gradient that bf16dot rounds costs as much. */
@@ -87,6 +126,20 @@ const cdr_case cdr_cases_linear[] = {
     DX("T1 N5 K130 bf16, dy f32", CDR_F32, CDR_BF16, 1, 5, 130, 4e-3),
     DX("T77 N2177 K18 f32 two blocks of k", CDR_F32, CDR_F32, 77, 2177, 18, 5e-6),
     DX("T6 N97 K1201 bf16 split by columns", CDR_BF16, CDR_BF16, 6, 97, 1201, 3e-3),
+    VALP("T130 N67 K45 f32 panel16", same, CDR_F32, CDR_F32, CDR_PANEL16, 130, 67, 45, 1e-6),
+    VALP("T130 N67 K45 f32 panel64", same, CDR_F32, CDR_F32, CDR_PANEL64, 130, 67, 45, 1e-6),
+    VALP("T3 N140 K2101 f32 panel16, blocks of k", same, CDR_F32, CDR_F32, CDR_PANEL16, 3, 140, 2101, 5e-6),
+    VALP("T1 N5 K7 f32, w bf16 panel16", same, CDR_F32, CDR_BF16, CDR_PANEL16, 1, 5, 7, 1e-6),
+    VALP("T70 N200 K301 bf16 panel16", same, CDR_BF16, CDR_BF16, CDR_PANEL16, 70, 200, 301, 3e-3),
+    VALP("T31 N70 K301 bf16 panel64", same, CDR_BF16, CDR_BF16, CDR_PANEL64, 31, 70, 301, 3e-3),
+    VALP("T130 N67 K45 bf16 vnni64", same, CDR_BF16, CDR_BF16, CDR_VNNI64, 130, 67, 45, 3e-3),
+    VALP("T1 N130 K64 bf16 vnni64 to f32", f32, CDR_BF16, CDR_BF16, CDR_VNNI64, 1, 130, 64, 1e-6),
+    VALP("T70 N1100 K4197 bf16 vnni64, blocks of k", same, CDR_BF16, CDR_BF16, CDR_VNNI64, 70, 1100, 4197, 3e-3),
+    DXP("T130 N67 K45 f32 panel16", CDR_F32, CDR_F32, CDR_PANEL16, 130, 67, 45, 1e-6),
+    DXP("T6 N97 K1201 bf16 panel16", CDR_BF16, CDR_BF16, CDR_PANEL16, 6, 97, 1201, 3e-3),
+    DXP("T77 N2177 K18 f32 panel64", CDR_F32, CDR_F32, CDR_PANEL64, 77, 2177, 18, 5e-6),
+    DXP("T70 N67 K45 bf16 vnni64, dy f32", CDR_F32, CDR_BF16, CDR_VNNI64, 70, 67, 45, 4e-3),
+    DXP("T130 N129 K64 bf16 vnni64", CDR_BF16, CDR_BF16, CDR_VNNI64, 130, 129, 64, 3e-3),
     DW("T130 N67 K45 f32", CDR_F32, CDR_F32, 130, 67, 45, 1e-6),
     DW("T130 N67 K45 bf16", CDR_BF16, CDR_BF16, 130, 67, 45, 1e-6),
     DW("T129 N96 K64 bf16, dy f32", CDR_F32, CDR_BF16, 129, 96, 64, 3e-3),
