@@ -36,7 +36,7 @@ static void against(cdr_pass *p, wish *w, const char *op, const char *what)
     if (!w->no) w->no = cdr_pool_printf(p->pool, "%s %s", op, what);
 }
 
-static void read_by(cdr_pass *p, const cdr_call *c, int i, const cdr_param *q, bool part, wish *w)
+static void read_by(cdr_pass *p, const cdr_graph *g, const cdr_call *c, int i, bool part, wish *w)
 {
     const cdr_op *op = cdr__op(c);
     if (part) {
@@ -47,11 +47,12 @@ static void read_by(cdr_pass *p, const cdr_call *c, int i, const cdr_param *q, b
         against(p, w, op->name, "reads rows");
         return;
     }
-    cdr_type t = p->b->shared[q->shard].t;
+    cdr_type t[CDR_MAX_OPERANDS];
+    cdr__call_types(g, c, t);
     const cdr_kernel *k = &cdr_op_kernels(op, p->o->device)[c->kernel];
-    const int layout = op->layout(k, i, &t);
+    const int layout = op->layout(k, i, t);
     if (layout == CDR_ROWS) against(p, w, op->name, "reads rows");
-    else if (!cdr_layout_takes(layout, &t)) against(p, w, op->name, "wishes for panels, which this format or shape has none of");
+    else if (!cdr_layout_takes(layout, &t[i])) against(p, w, op->name, "wishes for panels, which this format or shape has none of");
     else if (w->layout == UNREAD) {
         w->layout = layout;
         w->reader = cdr_pool_printf(p->pool, "%s (%s)", op->name, k->name);
@@ -68,7 +69,7 @@ static void read_call(cdr_pass *p, const cdr_graph *g, const cdr_call *c, wish *
         const cdr_param *q = param_of(p, g, g->operands[c->arg + (uint32_t)i], &part);
         if (!q) continue;
         wish *x = &w[q - p->b->params];
-        if (i < c->n_in) read_by(p, c, i, q, part, x);
+        if (i < c->n_in) read_by(p, g, c, i, part, x);
         else if (!x->written) x->no = cdr_pool_printf(p->pool, "%s writes it", op->name);       /* whatever else is against it */
         x->written = x->written || i >= c->n_in;
     }

@@ -49,6 +49,7 @@ cdr_status cdr__differentiate(cdr_pass *p);
 cdr_status cdr__update(cdr_pass *p);
 cdr_status cdr__select(cdr_pass *p);
 void cdr__layouts(cdr_pass *p);            /* the second part of select: how weights lie in memory */
+void cdr__call_types(const cdr_graph *g, const cdr_call *c, cdr_type t[CDR_MAX_OPERANDS]);       /* absent operands: dtype CDR_N_DTYPES */
 cdr_status cdr__policy(cdr_pass *p);
 cdr_status cdr__schedule(cdr_pass *p);     /* turns; emits the programs; waits */
 cdr_status cdr__place(cdr_pass *p);

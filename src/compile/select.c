@@ -5,7 +5,7 @@
  * stands in, which no instruction set of the planning machine changes. */
 #include "compile/pass.h"
 
-static void types_of(const cdr_graph *g, const cdr_call *c, cdr_type t[CDR_MAX_OPERANDS])
+void cdr__call_types(const cdr_graph *g, const cdr_call *c, cdr_type t[CDR_MAX_OPERANDS])
 {
     for (int i = 0; i < c->n_in + c->n_out; i++) {
         cdr_val v = g->operands[c->arg + (uint32_t)i];
@@ -43,7 +43,7 @@ static cdr_status choose(cdr_pass *p, cdr_graph *g, cdr_call *c)
 {
     const cdr_op *op = cdr__op(c);
     cdr_type t[CDR_MAX_OPERANDS];
-    types_of(g, c, t);
+    cdr__call_types(g, c, t);
     const void *attr = cdr_graph_attr(g, c);
     const cdr_kernel *table = cdr_op_kernels(op, p->o->device);
     cdr_text why = { 0 };
@@ -68,7 +68,7 @@ static cdr_status choose(cdr_pass *p, cdr_graph *g, cdr_call *c)
 static cdr_status set_work(cdr_pass *p, cdr_graph *g, cdr_call *c)
 {
     cdr_type t[CDR_MAX_OPERANDS];
-    types_of(g, c, t);
+    cdr__call_types(g, c, t);
     const void *attr = cdr_graph_attr(g, c);
     const bool other = c->kernel == CDR_KERNEL_STAND_IN;
     const cdr_kernel *k = other ? stand_in(attr, c, t) : &cdr_op_kernels(cdr__op(c), p->o->device)[c->kernel];
