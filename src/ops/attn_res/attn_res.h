@@ -31,14 +31,10 @@ void cdr__attn_res_ref(const cdr_ref_args *a);
 void cdr__attn_res_bwd_ref(const cdr_ref_args *a);
 size_t cdr__attn_res_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__attn_res_bwd_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
-typedef struct {                         /* what is done to one token; one table per instruction set, the same bits in all (rows.inc) */
-    /* h_D of n rows v_nD; query_D = norm * proj */
-    void (*mix)(const float *v_nD, const float *query_D, int n, int64_t D, float eps, float *h_D);
-    /* v_nD becomes dV; csum_D (NULL: not wanted) gets sum_i ds_i k_i added */
-    void (*backward)(const float *dh_D, float *v_nD, const float *query_D, int n, int64_t D, float eps, float *csum_D);
-} cdr__attn_res_rows;
-cdr_status cdr__attn_res_fwd(const cdr_args *a, const cdr__attn_res_rows *rows);
-cdr_status cdr__attn_res_bwd(const cdr_args *a, const cdr__attn_res_rows *rows);
+/* Shared by the kernels (cpu.c). up: D and what is read beyond it; the query takes 3 up. */
+int64_t cdr__attn_res_block(int64_t T);
+void cdr__attn_res_query(const cdr_args *a, int first, float *query_D, int64_t up);
+void cdr__attn_res_params(const cdr_args *a, const float *sum_ND, int64_t n_blocks, float *query_D, int64_t up);
 cdr_status cdr__attn_res_fwd_base(const cdr_args *a);
 cdr_status cdr__attn_res_bwd_base(const cdr_args *a);
 cdr_status cdr__attn_res_fwd_avx2(const cdr_args *a);
