@@ -21,11 +21,9 @@ cdr_val cdr_gate(cdr_graph *g, cdr_val o_TP, cdr_val logit_TP);
 /* ---- inside of the folder: references and kernels, for the tables in op.c -------------------------------------- */
 void cdr__gate_ref(const cdr_ref_args *a);
 void cdr__gate_bwd_ref(const cdr_ref_args *a);
-size_t cdr__gate_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
-size_t cdr__gate_bwd_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 typedef struct {                     /* what is done to a row; one table per instruction set, the same bits in all (rows.inc) */
-    void (*forward)(const float *o_P, float *logit_P, int64_t P);
-    void (*backward)(float *dy_P, const float *o_P, float *logit_P, int64_t P);
+    void (*forward)(const cdr_args *a, int64_t t, bool stream);
+    void (*backward)(const cdr_args *a, int64_t t);
 } cdr__gate_rows;
 cdr_status cdr__gate_fwd(const cdr_args *a, const cdr__gate_rows *rows);
 cdr_status cdr__gate_bwd(const cdr_args *a, const cdr__gate_rows *rows);

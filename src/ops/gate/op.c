@@ -55,10 +55,9 @@ static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 }
 
 static const cdr_kernel kernels[] = {
-    { .name = "avx512", .bits = "gate/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX512,
-      .work_bytes = cdr__gate_work, .run = cdr__gate_fwd_avx512 },
-    { .name = "avx2", .bits = "gate/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .work_bytes = cdr__gate_work, .run = cdr__gate_fwd_avx2 },
-    { .name = "base", .bits = "gate/exp7", .device = CDR_DEV_CPU, .work_bytes = cdr__gate_work, .run = cdr__gate_fwd_base },
+    { .name = "avx512", .bits = "gate/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX512, .run = cdr__gate_fwd_avx512 },
+    { .name = "avx2", .bits = "gate/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .run = cdr__gate_fwd_avx2 },
+    { .name = "base", .bits = "gate/exp7", .device = CDR_DEV_CPU, .run = cdr__gate_fwd_base },
     { .name = NULL }
 };
 
@@ -77,11 +76,9 @@ static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int 
 }
 
 static const cdr_kernel kernels_bwd[] = {
-    { .name = "avx512", .bits = "gate_bwd/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX512,
-      .work_bytes = cdr__gate_bwd_work, .run = cdr__gate_bwd_avx512 },
-    { .name = "avx2", .bits = "gate_bwd/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2,
-      .work_bytes = cdr__gate_bwd_work, .run = cdr__gate_bwd_avx2 },
-    { .name = "base", .bits = "gate_bwd/exp7", .device = CDR_DEV_CPU, .work_bytes = cdr__gate_bwd_work, .run = cdr__gate_bwd_base },
+    { .name = "avx512", .bits = "gate_bwd/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX512, .run = cdr__gate_bwd_avx512 },
+    { .name = "avx2", .bits = "gate_bwd/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2, .run = cdr__gate_bwd_avx2 },
+    { .name = "base", .bits = "gate_bwd/exp7", .device = CDR_DEV_CPU, .run = cdr__gate_bwd_base },
     { .name = NULL }
 };
 
