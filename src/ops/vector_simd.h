@@ -91,6 +91,28 @@ CDR_VINLINE bool cdr_vany_nan(cdr_vf a, cdr_vf b)
 #endif
 }
 
+/* A bit for each lane of a comparison's result */
+CDR_VINLINE uint32_t cdr_vbits(cdr_vi mask)
+{
+#if defined(__AVX512F__)
+    return (uint32_t)_mm512_cmplt_epi32_mask((__m512i)mask, _mm512_setzero_si512());
+#elif defined(__AVX2__)
+    return (uint32_t)_mm256_movemask_ps((__m256)mask);
+#elif defined(__SSE2__)
+    return (uint32_t)_mm_movemask_ps((__m128)mask);
+#else
+    uint32_t bits = 0;
+    for (int j = 0; j < CDR_LANES; j++) bits |= (uint32_t)(mask[j] != 0) << j;
+    return bits;
+#endif
+}
+CDR_VINLINE cdr_vi cdr_vget_i32(const int32_t *p)
+{
+    cdr_vi x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
 /* Two vectors rounded to BF16 as cdr_f32_to_bf16 does, in the upper halves of the words; the lower halves are not cleared. NaN, which would
  * overflow into its sign, is set apart by a branch that is never taken: a blend for each vector made the conversion half as fast again. */
 CDR_VINLINE void cdr_vround2(cdr_vf *x0, cdr_vf *x1)

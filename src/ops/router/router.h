@@ -40,7 +40,8 @@ enum { CDR__ROUTER_LOGITS, CDR__ROUTER_BIAS, CDR__ROUTER_START, CDR__ROUTER_POS,
 enum { CDR__ROB_DP, CDR__ROB_LOGITS, CDR__ROB_IDX, CDR__ROB_P, CDR__ROB_START, CDR__ROB_POS, CDR__ROB_DLOGITS };
 
 #define CDR__ROUTER_TINY 1e-20f      /* of the renormalisation */
-typedef struct { float *s_E; int32_t *v_E; } cdr__router_scratch;
+enum { CDR__ROUTER_COLUMNS = 64 };   /* keys are padded to a multiple of it */
+typedef struct { float *s_E; int32_t *v_E, *c_E, *i_E; } cdr__router_scratch;      /* scores, keys, candidates' keys and ids */
 typedef struct {                     /* what is done to a row; one table per instruction set, the same bits in all (rows.inc) */
     float (*route)(const cdr_router_attr *a, const float *x_E, const float *bias_E, int64_t E, const cdr__router_scratch *w, int32_t *idx_k, float *p_k);
     void (*backward)(const cdr_router_attr *a, const float *dp_k, const float *x_E, const int32_t *idx_k, const float *p_k, int64_t E, float *w,

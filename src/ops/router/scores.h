@@ -6,7 +6,7 @@
 #ifndef CDR_OPS_ROUTER_SCORES_H
 #define CDR_OPS_ROUTER_SCORES_H
 
-#include "ops/cpu.h"
+#include "ops/vector_simd.h"
 #include <float.h>
 #include <math.h>
 
@@ -42,18 +42,39 @@ static inline float cdr_row_sum(const float *x, int64_t n)
 /* softmax: s = exp(x - max) / sum; leaves max and sum, from which any single score follows again. */
 static inline void cdr_scores_softmax(const float *CDR_RESTRICT x_E, float *CDR_RESTRICT s_E, int64_t E, float *max, float *sum)
 {
-    float m = cdr_row_max(x_E, E);
-    for (int64_t e = 0; e < E; e++) s_E[e] = cdr_exp(x_E[e] - m);
+    const float m = cdr_row_max(x_E, E);
+    float x_buf[CDR_BLOCK], s_buf[CDR_BLOCK];
+    CDR_BLOCKS(at, n, E) {
+        const float *x = cdr_take(CDR_F32, x_E, at, n, x_buf);
+        float *s = cdr_room(CDR_F32, s_E, at, n, false, s_buf);
+        for (int64_t i = 0; i < n; i += CDR_XLANES) {
+            cdr_vx v = cdr_xget(x + i);
+            CDR_EACH(j) v.v[j] = v.v[j] - m;
+            cdr_xput(s + i, cdr_xexp(v));
+        }
+        cdr_give(CDR_F32, s, s_E, at, n, false);
+    }
     *max = m;
     *sum = cdr_row_sum(s_E, E);
     for (int64_t e = 0; e < E; e++) s_E[e] = s_E[e] / *sum;
+}
+
+static inline void cdr_scores_sigmoid(const float *CDR_RESTRICT x_E, float *CDR_RESTRICT s_E, int64_t E)
+{
+    float x_buf[CDR_BLOCK], s_buf[CDR_BLOCK];
+    CDR_BLOCKS(at, n, E) {
+        const float *x = cdr_take(CDR_F32, x_E, at, n, x_buf);
+        float *s = cdr_room(CDR_F32, s_E, at, n, false, s_buf);
+        for (int64_t i = 0; i < n; i += CDR_XLANES) cdr_xput(s + i, cdr_xsigmoid(cdr_xget(x + i)));
+        cdr_give(CDR_F32, s, s_E, at, n, false);
+    }
 }
 
 static inline void cdr_scores(const float *CDR_RESTRICT x_E, float *CDR_RESTRICT s_E, int64_t E, bool softmax)
 {
     float max, sum;
     if (softmax) cdr_scores_softmax(x_E, s_E, E, &max, &sum);
-    else for (int64_t e = 0; e < E; e++) s_E[e] = cdr_sigmoid(x_E[e]);
+    else cdr_scores_sigmoid(x_E, s_E, E);
 }
 
 #ifdef __cplusplus
