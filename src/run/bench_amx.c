@@ -11,7 +11,9 @@ static float dot_bf16_amx(int64_t rounds)
 {
     static const float zeros[16 * 16];
     float sum[16 * 16];
-    _tile_loadconfig(&all_full);
+    const void *at = &all_full;
+    __asm__("" : "+r"(at));                      /* gcc 12 would copy the 8 bytes that it believes are read to the stack */
+    _tile_loadconfig(at);
     _tile_loadd(4, zeros, 64);
     _tile_loadd(5, zeros, 64);
     _tile_loadd(6, zeros, 64);
