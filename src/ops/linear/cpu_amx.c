@@ -58,11 +58,6 @@ static void part_out(const float *part, float *c, int64_t ldc, int rows)
     for (int r = 0; r < rows; r++) memcpy(c + r * ldc, part + r * SIDE, SIDE * sizeof *part);
 }
 
-CDR__INLINE void prefetch16(const char *p)
-{
-    for (int i = 0; i < 16; i++) _mm_prefetch(p + 64 * i, _MM_HINT_T1);
-}
-
 /* How a tile walks A: panels, or rows (then all 16 or 32 of them can be read). */
 typedef struct { const uint32_t *p; int64_t stride, second, step; } walk;
 
@@ -81,7 +76,6 @@ static void block_2x2(const cdr__tile *t, int half)
     const int64_t ldo = t->old ? NR : t->ldc;
     const float *old = (t->old ? t->old : t->c) + half * 32, *old1 = old + SIDE * ldo;
     const uint32_t *b = t->b + half * 32;
-    const char *ahead = t->ahead;
     const int rows1 = t->rows - SIDE;
     walk a = walk_of(t);
     LOAD_C(0, old, SIDE);
@@ -97,7 +91,6 @@ static void block_2x2(const cdr__tile *t, int half)
         _tile_loadd(5, a.p + a.second, a.stride);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
-        if (half == 0) prefetch16(ahead + 64 * u);
         a.p += a.step;
         b += STEP * NR;
     }
@@ -129,7 +122,6 @@ static void block_1x4(const cdr__tile *t)
         _tile_dpbf16ps(2, 4, 7);
         _tile_loadd(5, b + 3 * SIDE, NR * 4);
         _tile_dpbf16ps(3, 4, 5);
-        prefetch16(t->ahead + 64 * u);
         a.p += a.step;
         b += STEP * NR;
     }
@@ -153,8 +145,9 @@ static void gemm_bf16_amx(const cdr__tile *t)
 /* ---- packing: A to registers of 16 rows, rows and units that are not there are zeros; B as for vdpbf16ps --------------- */
 CDR__INLINE int64_t whole_units(const cdr__pack *s) { return cdr_ceil_div((s->n_p + 1) / 2, STEP) * STEP; }
 
-CDR__INLINE void pack_a_along(int dtype, const cdr__pack *s)
+CDR__INLINE void pack_a_along(int dtype, const cdr__pack *call)
 {
+    const cdr__pack here = *call, *const s = &here;          /* which no store can change */
     const int64_t n_u = whole_units(s), rows = cdr_ceil_div(s->n_i, MR) * MR;
     for (int64_t i = 0; i < rows; i++) {
         uint32_t *d = s->dst + i / MR * MR * s->ld + i % MR * STEP;
@@ -167,8 +160,9 @@ CDR__INLINE void pack_a_along(int dtype, const cdr__pack *s)
 }
 
 /* 16 units of 16 rows at a time, transposed by quarters. */
-CDR__INLINE void pack_a_across(int dtype, const cdr__pack *s)
+CDR__INLINE void pack_a_across(int dtype, const cdr__pack *call)
 {
+    const cdr__pack here = *call, *const s = &here;          /* which no store can change */
     const int64_t n_u = whole_units(s), rows = cdr_ceil_div(s->n_i, MR) * MR;
     for (int64_t u = 0; u < n_u; u += STEP)
         for (int64_t i = 0; i < rows; i += SIDE) {
@@ -206,7 +200,7 @@ static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f);
 static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
 
 const cdr__gemm_isa cdr__gemm_amx = {
-    .name = "amx", .mr = MR, .nr = NR, .mc = 256, .kc = 2048, .kc_min = 512, .kb = 128, .kb_in_place = 2048, .few = 256, .a_units = 256 * 1024,
+    .name = "amx", .mr = MR, .nr = NR, .mc = 256, .kc = 2048, .kc_min = 1024, .kb = 256, .kb_in_place = 2048, .few = 256, .a_units = 256 * 1024,
     .pair = PAIR, .mac = 512, .step = STEP, .layout = CDR_VNNI64, .a_panels = true, .begin = begin, .end = end,
     .pack_a = { { a_f32_across, a_f32_along }, { a_bf16_across, a_bf16_along } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } }, .pack_across = b_across,

@@ -103,8 +103,9 @@ CDR__INLINE __m256 load8(int dtype, const void *p, int64_t i)
 }
 
 /* Stores 8 where 6 are wanted: the next unit's store mends the excess, so the last unit of a panel goes element by element. */
-CDR__INLINE void pack_a_panels(int dtype, const cdr__pack *s)
+CDR__INLINE void pack_a_panels(int dtype, const cdr__pack *call)
 {
+    const cdr__pack here = *call, *const s = &here;          /* which no store can change */
     for (int64_t u0 = 0; u0 < s->n_p; u0 += CDR__PACK_UNITS)
         for (int64_t i = 0; i < s->n_i; i += MR) {
             const int64_t u1 = CDR_MIN(u0 + CDR__PACK_UNITS, s->n_p);
@@ -189,8 +190,9 @@ CDR__INLINE int64_t pack_b_along(int dtype, const char *src, int64_t pitch, int6
     return u;
 }
 
-CDR__INLINE void pack_b(int dtype, bool k_contig, const cdr__pack *s)
+CDR__INLINE void pack_b(int dtype, bool k_contig, const cdr__pack *call)
 {
+    const cdr__pack here = *call, *const s = &here;          /* which no store can change */
     const int64_t block = k_contig ? CDR_MAX(s->n_p, 1) : CDR__PACK_UNITS;
     for (int64_t u0 = 0; u0 < s->n_p; u0 += block)
         for (int64_t i = 0; i < s->n_i; i += NR) {
@@ -220,7 +222,7 @@ static void finish_f32(const cdr__finish *f) { cdr__finish_body(CDR_F32, NR, f);
 static void finish_bf16(const cdr__finish *f) { cdr__finish_body(CDR_BF16, NR, f); }
 
 const cdr__gemm_isa cdr__gemm_avx2 = {
-    .name = "avx2", .mr = MR, .nr = NR, .mc = 144, .kc = 2048, .kc_min = 512, .kb = 256, .kb_in_place = 2048, .few = 144, .a_units = 96 * 1024,
+    .name = "avx2", .mr = MR, .nr = NR, .mc = 144, .kc = 2048, .kc_min = 512, .kb = 512, .kb_in_place = 2048, .few = 144, .a_units = 96 * 1024,
     .pair = 1, .mac = 16, .step = 1, .layout = CDR_PANEL16,
     .pack_a = { { a_f32_panels, a_f32_rows }, { a_bf16_panels, a_bf16_rows } },
     .pack_b = { { b_f32_cols, b_f32_k }, { b_bf16_cols, b_bf16_k } },

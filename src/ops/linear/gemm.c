@@ -14,7 +14,7 @@
  *   PIECES   packed into L1 and used at once                  rows that fit one block: a panel is never written to memory
  *
  * Threads form a grid: each has rows and columns of its own, packs what it needs and waits for nobody. Neither changes a bit.
- * Scratch of a thread: its packed B, 2 MiB or one panel; its block of A, a_units of the ISA; accumulators. */
+ * Scratch of a thread: its packed B, 4 MiB or one panel; its block of A, a_units of the ISA; accumulators. */
 #include "ops/linear/gemm_isa.h"
 #include <assert.h>
 #include <math.h>
@@ -26,7 +26,7 @@ enum { A_PAD = 16 };                                             /* units: one l
 enum { NC_MAX = 1024 };                                          /* columns of a packed B; a multiple of every nr */
 enum { GROUP = 8 };                                              /* most panels of a piece */
 enum { KC_ALIGN = 64 };                                          /* blocks of k begin at whole panels of W (b_across) */
-static const int64_t b_own_bytes = 2 << 20;                      /* of a thread's packed B, unless one panel takes more: a part of L3 */
+static const int64_t b_own_bytes = 4 << 20;                      /* of a thread's packed B, unless one panel takes more: a part of L3 */
 static const int64_t one_thread_cycles = 1 << 14;                /* a fork and join costs 1 to 7 us, which is what less takes */
 
 typedef enum { PACKED, PANELS, WIDEN, PIECES } source;

@@ -100,8 +100,9 @@ CDR__INLINE uint32_t cdr__unit(int dtype, int pair, const cdr__pack *s, int64_t 
     return 2 * u + 1 < s->n_p ? lo | cdr__load_bf16(dtype, s->src, at + (2 * u + 1) * step) << 16 : lo;
 }
 
-CDR__INLINE void cdr__pack_a_rows(int dtype, int pair, const cdr__pack *s)
+CDR__INLINE void cdr__pack_a_rows(int dtype, int pair, const cdr__pack *call)
 {
+    const cdr__pack here = *call, *const s = &here;          /* which no store can change */
     const int64_t full = s->n_p / pair, n_u = (s->n_p + pair - 1) / pair;
     for (int64_t i = 0; i < s->n_i; i++) {
         uint32_t *CDR_RESTRICT d = s->dst + i * s->ld;
@@ -120,8 +121,9 @@ CDR__INLINE void cdr__pack_a_part(int dtype, int pair, int mr, const cdr__pack *
         for (int64_t i = 0; i < rows; i++) d[u * mr + i] = cdr__unit(dtype, pair, s, i0 + i, s->pitch, u);
 }
 
-CDR__INLINE void cdr__pack_a_panels(int dtype, int pair, int mr, const cdr__pack *s)
+CDR__INLINE void cdr__pack_a_panels(int dtype, int pair, int mr, const cdr__pack *call)
 {
+    const cdr__pack here = *call, *const s = &here;          /* which no store can change */
     const int64_t n_u = (s->n_p + pair - 1) / pair;
     for (int64_t u = 0; u < n_u; u += CDR__PACK_UNITS)
         for (int64_t i = 0; i < s->n_i; i += mr) cdr__pack_a_part(dtype, pair, mr, s, i, u, CDR_MIN(u + CDR__PACK_UNITS, n_u));
@@ -139,8 +141,9 @@ CDR__INLINE void cdr__pack_b_part(int dtype, int pair, int nr, bool k_contig, co
     }
 }
 
-CDR__INLINE void cdr__pack_b_panels(int dtype, int pair, int nr, bool k_contig, const cdr__pack *s)
+CDR__INLINE void cdr__pack_b_panels(int dtype, int pair, int nr, bool k_contig, const cdr__pack *call)
 {
+    const cdr__pack here = *call, *const s = &here;          /* which no store can change */
     const int64_t n_u = (s->n_p + pair - 1) / pair;
     const int64_t block = k_contig ? CDR_MAX(n_u, 1) : CDR__PACK_UNITS;
     for (int64_t u = 0; u < n_u; u += block)

@@ -66,8 +66,9 @@ CDR__INLINE __m256i cdr__units_along(int dtype, int pair, const void *p, int64_t
     return pair == 1 ? _mm512_castsi512_si256(upper) : _mm512_cvtepi32_epi16(_mm512_srli_epi32(upper, 16));
 }
 
-CDR__INLINE void cdr__pack_a_rows_avx512(int dtype, int pair, const cdr__pack *s)
+CDR__INLINE void cdr__pack_a_rows_avx512(int dtype, int pair, const cdr__pack *call)
 {
+    const cdr__pack here = *call, *const s = &here;          /* which no store can change */
     const int64_t n_u = (s->n_p + pair - 1) / pair;
     for (int64_t i = 0; i < s->n_i; i++)
         for (int64_t u = 0; u < n_u; u += 8) {
@@ -76,8 +77,9 @@ CDR__INLINE void cdr__pack_a_rows_avx512(int dtype, int pair, const cdr__pack *s
         }
 }
 
-CDR__INLINE void cdr__pack_a_panels_avx512(int dtype, int pair, int mr, const cdr__pack *s)
+CDR__INLINE void cdr__pack_a_panels_avx512(int dtype, int pair, int mr, const cdr__pack *call)
 {
+    const cdr__pack here = *call, *const s = &here;          /* which no store can change */
     const int64_t n_u = (s->n_p + pair - 1) / pair;
     for (int64_t u0 = 0; u0 < n_u; u0 += CDR__PACK_UNITS)
         for (int64_t i = 0; i < s->n_i; i += mr) {
@@ -116,8 +118,9 @@ CDR__INLINE void cdr__pack_b_part_avx512(int dtype, int pair, int nr, bool k_con
         }
 }
 
-CDR__INLINE void cdr__pack_b_avx512(int dtype, int pair, int nr, bool k_contig, const cdr__pack *s)
+CDR__INLINE void cdr__pack_b_avx512(int dtype, int pair, int nr, bool k_contig, const cdr__pack *call)
 {
+    const cdr__pack here = *call, *const s = &here;          /* which no store can change */
     const int64_t n_u = (s->n_p + pair - 1) / pair;
     const int64_t block = k_contig ? CDR_MAX(n_u, 1) : CDR__PACK_UNITS;
     for (int64_t u = 0; u < n_u; u += block)
@@ -126,8 +129,9 @@ CDR__INLINE void cdr__pack_b_avx512(int dtype, int pair, int nr, bool k_contig, 
 
 /* From VNNI64 panels across: src is word (0, j) of a panel of 64 rows of W, whose rows are k here: words [j / 2][64] of W(k, j even | odd).
  * 8 units (k pairs) of 16 columns at a time: each word's halves are sorted by column, then transposed. */
-CDR__INLINE void cdr__pack_across_avx512(const cdr__pack *s)
+CDR__INLINE void cdr__pack_across_avx512(const cdr__pack *call)
 {
+    const cdr__pack here = *call, *const s = &here;          /* which no store can change */
     const int64_t n_u = (s->n_p + 1) / 2, nr = s->pitch;
     const uint32_t *src = (const uint32_t *)s->src;
     const __m512i by_column = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
