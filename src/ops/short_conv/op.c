@@ -75,6 +75,8 @@ static cdr_cost cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *
 }
 
 static const cdr_kernel kernels[] = {
+    { .name = "avx512", .bits = "short_conv/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX512,
+      .work_bytes = cdr__short_conv_work, .run = cdr__short_conv_fwd_avx512 },
     { .name = "avx2", .bits = "short_conv/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2,
       .work_bytes = cdr__short_conv_work, .run = cdr__short_conv_fwd_avx2 },
     { .name = "base", .bits = "short_conv/exp7", .device = CDR_DEV_CPU, .work_bytes = cdr__short_conv_work, .run = cdr__short_conv_fwd_base },
@@ -100,6 +102,8 @@ static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int 
 }
 
 static const cdr_kernel kernels_bwd[] = {
+    { .name = "avx512", .bits = "short_conv_bwd/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX512,
+      .work_bytes = cdr__short_conv_bwd_work, .run = cdr__short_conv_bwd_avx512 },
     { .name = "avx2", .bits = "short_conv_bwd/exp7", .device = CDR_DEV_CPU, .needs = CDR_ISA_AVX2,
       .work_bytes = cdr__short_conv_bwd_work, .run = cdr__short_conv_bwd_avx2 },
     { .name = "base", .bits = "short_conv_bwd/exp7", .device = CDR_DEV_CPU, .work_bytes = cdr__short_conv_bwd_work, .run = cdr__short_conv_bwd_base },

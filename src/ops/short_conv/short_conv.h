@@ -29,10 +29,15 @@ void cdr__short_conv_ref(const cdr_ref_args *a);
 void cdr__short_conv_bwd_ref(const cdr_ref_args *a);
 size_t cdr__short_conv_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__short_conv_bwd_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
-typedef struct {                     /* what is done to a row; one table per instruction set, the same bits in all (rows.inc) */
-    void (*multiply)(const float *w_P, const float *x_P, float *sum_P, int64_t P);
-    void (*silu)(float *pre_P, int64_t P);
-    void (*silu_backward)(const float *dy_P, float *pre_P, int64_t P);
+enum { CDR_CONV_BLOCK = 256 };         /* channels that are worked on at a time */
+typedef struct {                     /* what is summed for one row: w_k x_k, k ascending; x_k in dtype, both from a block's first channel on */
+    int n, dtype;
+    const float *w[CDR_SHORT_CONV_MAX]; const void *x[CDR_SHORT_CONV_MAX];
+} cdr__conv_taps;
+typedef struct {                     /* what is done to channels at .. at + n of a row; one table per instruction set, the same bits in all (rows.inc) */
+    void (*forward)(cdr__conv_taps *x, int dtype, void *y_P, int64_t at, int64_t n, bool stream);
+    void (*backward)(cdr__conv_taps *x, int dtype, const void *dy_P, float *dp, float *const *sum, int64_t at, int64_t n);    /* sum NULL: not wanted */
+    void (*gradient)(const cdr__conv_taps *dp, int dtype, void *dx_P, int64_t at, int64_t n, bool add);
 } cdr__short_conv_rows;
 cdr_status cdr__short_conv_fwd(const cdr_args *a, const cdr__short_conv_rows *rows);
 cdr_status cdr__short_conv_bwd(const cdr_args *a, const cdr__short_conv_rows *rows);
@@ -40,6 +45,8 @@ cdr_status cdr__short_conv_fwd_base(const cdr_args *a);
 cdr_status cdr__short_conv_bwd_base(const cdr_args *a);
 cdr_status cdr__short_conv_fwd_avx2(const cdr_args *a);
 cdr_status cdr__short_conv_bwd_avx2(const cdr_args *a);
+cdr_status cdr__short_conv_fwd_avx512(const cdr_args *a);
+cdr_status cdr__short_conv_bwd_avx512(const cdr_args *a);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,6 @@
+/* short_conv, rows for AVX-512: the same source as the base rows, compiled for it, the same bits. */
+#include "ops/short_conv/rows.inc"
+
+static const cdr__short_conv_rows avx512 = { forward, backward, gradient };
+cdr_status cdr__short_conv_fwd_avx512(const cdr_args *a) { return cdr__short_conv_fwd(a, &avx512); }
+cdr_status cdr__short_conv_bwd_avx512(const cdr_args *a) { return cdr__short_conv_bwd(a, &avx512); }
