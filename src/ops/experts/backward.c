@@ -16,7 +16,7 @@ enum { BLOCK_M = 96, BLOCK_K = 256 };            /* of (5): rows of dW of one bl
 static const int64_t chunk_bytes = 4 << 20;
 static const int64_t chunk_rows_per_thread = 512;        /* at least: each phase has work for all */
 
-/* a, b: adapters; t, dx [TILE]; packed B of (5), (6); partial sums of a block, see counter */
+/* a, b: adapters; t, dx [tile]; packed B of (5), (6); partial sums of a block, see counter */
 typedef struct { panels w[N_W], a[3], b[3]; float *t, *dx; uint32_t *outer_b; float *partial; } thread;
 typedef cdr__bwd_scratch scratch;
 
@@ -58,7 +58,7 @@ static int64_t widest_outer(const cdr_type *out_t)
 
 static size_t lay_thread(const experts *x, const cdr_type *out_t, void *base, thread *th)
 {
-    const cdr__gemm_isa *isa = x->isa->gemm;
+    const cdr__gemm_isa *isa = x->isa->wide;
     bump b = { base, 0 };
     const cdr__experts_block block = cdr__experts_block_take(x, &b);
     th->w[GATE] = cdr__experts_panels(x, CDR__EX_W1, true, &block, &b);
@@ -66,8 +66,8 @@ static size_t lay_thread(const experts *x, const cdr_type *out_t, void *base, th
     th->w[BACK] = cdr__experts_panels(x, CDR__EX_W2, false, &block, &b);
     th->w[DX_GATE] = cdr__experts_panels(x, CDR__EX_W1, false, &block, &b);
     th->w[DX_UP] = cdr__experts_panels(x, CDR__EX_W3, false, &block, &b);
-    th->t = bump_floats(&b, TILE * x->ld_I);
-    th->dx = bump_floats(&b, TILE * x->ld_L);
+    th->t = bump_floats(&b, x->tile * x->ld_I);
+    th->dx = bump_floats(&b, x->tile * x->ld_L);
     th->partial = bump_floats(&b, n_buffers(x) * BLOCK_M * widest_outer(out_t));
     int64_t widest = CDR_MAX(x->L, x->I);
     for (int m = 0; m < 3; m++) {
@@ -142,9 +142,10 @@ static void gate_up(const cdr__bwd *b, thread *th, const tile *k, const float *x
         cdr_to_f32(t->dtype, row + cdr_dtype_bytes(t->dtype, I), up + i * x->ld_I, I);
     }
     if (gu) return;
-    cdr__product p = { .m = m, .a = x_mL, .a_row = x->ld_L, .c = gate, .ldc = x->ld_I, .first = true };
+    cdr__product p = { .m = m, .a = cdr__units(x_mL), .a_row = x->ld_L, .c = gate, .ldc = x->ld_I, .first = true };
     cdr__experts_mul(x, &th->w[GATE], k->expert, p);
     p.c = up;
+    p.a_packed = true;
     cdr__experts_mul(x, &th->w[UP], k->expert, p);
     for (int64_t i = 0; i < m; i++) cdr__experts_round_gu(x, NULL, NULL, k->first + i, gate + i * x->ld_I, up + i * x->ld_I);
 }
@@ -197,12 +198,12 @@ static void low_rank(const cdr__bwd *b, thread *th, const tile *k, int64_t at)
         float *a = s->low_a[m] + at * ld, *c = s->low_b[m] + at * ld;
         if (output(b, CDR__EXB_DB1 + 2 * m)) {
             cdr__experts_mul(x, &th->a[m], k->expert,
-                             (cdr__product){ .m = rows, .a = of.in + at * of.ld_in, .a_row = of.ld_in, .c = a, .ldc = ld, .first = true });
+                             (cdr__product){ .m = rows, .a = cdr__units(of.in + at * of.ld_in), .a_row = of.ld_in, .c = a, .ldc = ld, .first = true });
             for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < rank; j++) a[i * ld + j] *= scale;
         }
         if (output(b, CDR__EXB_DA1 + 2 * m)) {
             cdr__experts_mul(x, &th->b[m], k->expert,
-                             (cdr__product){ .m = rows, .a = of.dout + at * of.ld_dout, .a_row = of.ld_dout, .c = c, .ldc = ld, .first = true });
+                             (cdr__product){ .m = rows, .a = cdr__units(of.dout + at * of.ld_dout), .a_row = of.ld_dout, .c = c, .ldc = ld, .first = true });
             for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < rank; j++) c[i * ld + j] *= scale;
         }
     }
@@ -219,14 +220,14 @@ static void run_tile(const cdr__bwd *b, thread *th, const tile *k, int64_t r_chu
     cdr__experts_gather(x, false, &x->t[CDR__EX_X], k, x_mL, x->ld_L);
     cdr__experts_gather(x, true, b->du_t, k, du, x->ld_L);
     gate_up(b, th, k, x_mL, gate, up);
-    cdr__experts_mul(x, &th->w[BACK], k->expert, (cdr__product){ .m = m, .a = du, .a_row = x->ld_L, .c = th->t, .ldc = x->ld_I, .first = true });
+    cdr__experts_mul(x, &th->w[BACK], k->expert, (cdr__product){ .m = m, .a = cdr__units(du), .a_row = x->ld_L, .c = th->t, .ldc = x->ld_I, .first = true });
     for (int64_t i = 0; i < m; i++)
         act_row(b, k->first + i, r0, th->t + i * x->ld_I, gate + i * x->ld_I, up + i * x->ld_I, h + i * x->ld_I, du + i * x->ld_L);
     low_rank(b, th, k, at);
     if (!b->wants_dx) return;
-    cdr__product p = { .m = m, .a = gate, .a_row = x->ld_I, .c = th->dx, .ldc = x->ld_L, .first = true };
+    cdr__product p = { .m = m, .a = cdr__units(gate), .a_row = x->ld_I, .c = th->dx, .ldc = x->ld_L, .first = true };
     cdr__experts_mul(x, &th->w[DX_GATE], k->expert, p);
-    p.a = up;
+    p.a = cdr__units(up);
     p.first = false;
     cdr__experts_mul(x, &th->w[DX_UP], k->expert, p);
     const int dtype = x->t[CDR__EX_X].dtype;
@@ -253,13 +254,13 @@ static outer outer_of(const cdr__bwd *b, int which)
 /* C (+)= rows i0 .. of A^T B over rows first .. end - 1. A is read where it lies, across its rows: packing it first was not faster. */
 static void add_rows(const cdr__bwd *b, thread *th, const outer *o, int64_t i0, const chain *q)
 {
-    const cdr__gemm_isa *isa = b->x.isa->gemm;
+    const cdr__gemm_isa *isa = b->x.isa->wide;
     const int64_t m = CDR_MIN(BLOCK_M, o->n_a - i0);
     for (int64_t r = q->first; r < q->end; r += BLOCK_K) {
         const int64_t k = CDR_MIN(BLOCK_K, q->end - r), at = r - q->r_chunk;
         isa->pack_b[CDR_F32][0](&(cdr__pack){ .src = o->b + at * o->ld_b, .pitch = o->ld_b, .n_i = o->n_b, .n_p = k, .dst = th->outer_b, .ld = isa->nr * k });
-        cdr__experts_product(isa, &(cdr__product){ .m = m, .k = k, .n = o->n_b, .a = o->a + at * o->ld_a + i0, .a_row = 1, .a_col = o->ld_a,
-            .a_group = isa->mr, .b = th->outer_b, .c = q->c, .ldc = q->ldc, .first = q->starts && r == q->first });
+        cdr__experts_product(isa, &(cdr__product){ .m = m, .k = k, .n = o->n_b, .a = cdr__units(o->a + at * o->ld_a + i0), .a_row = 1, .a_col = o->ld_a,
+            .a_group = isa->mr, .b = th->outer_b, .b_ld = isa->nr * k, .c = q->c, .ldc = q->ldc, .first = q->starts && r == q->first });
     }
 }
 
@@ -405,7 +406,9 @@ static void run_chunk(const cdr__bwd *b, int64_t r_chunk, int64_t r_end, int64_t
         thread th;
         lay_thread(x, b->out_t, b->s.threads + (size_t)omp_get_thread_num() * b->s.thread_bytes, &th);
         cdr__experts_share(b->s.list, n, omp_get_thread_num(), omp_get_num_threads(), &first, &last);
+        if (x->isa->gemm->begin) x->isa->gemm->begin();
         for (int64_t i = first; i < last; i++) run_tile(b, &th, &b->s.list[i], r_chunk, r0);
+        if (x->isa->gemm->end) x->isa->gemm->end();
 #pragma omp barrier
         if (b->wants_dw) run_weights(b, &th, n_segments, r_chunk);
     }
@@ -424,8 +427,58 @@ static int64_t chunk_end(const cdr__bwd *b, int64_t r, int64_t r1)
     return end > r ? end : limit;
 }
 
+/* Small matrices whose experts are spread evenly over threads: an expert is one thread's, tile after tile, the tile's part of (5) as soon as
+ * its rows are there, in L2; no barrier, and no chunk that is written to L3 and read again. The chains are the same. */
+static bool by_expert(const cdr__bwd *b, int64_t n_segments, int64_t rows)
+{
+    enum { SMALL = 128 * 128 };
+    const experts *x = &b->x;
+    if (!b->wants_dw || x->n_chains > 1 || x->moves || x->L * x->I > SMALL || b->s.chunk / x->n_threads < x->tile) return false;
+    for (int me = 0; me < x->n_threads; me++) {
+        int64_t first, last, own = 0;
+        cdr__experts_share(b->s.segments, n_segments, me, x->n_threads, &first, &last);
+        for (int64_t i = first; i < last; i++) own += b->s.segments[i].end - b->s.segments[i].first;
+        if (own * x->n_threads > rows * 5 / 4) return false;
+    }
+    return true;
+}
+
+static void run_expert(const cdr__bwd *b, thread *th, const tile *seg, int64_t at, int64_t r0)
+{
+    const int64_t step = cdr__experts_tile_rows(&b->x, seg->end - seg->first);
+    for (int64_t r = seg->first; r < seg->end; r += step) {
+        const tile k = { seg->expert, r, CDR_MIN(r + step, seg->end) };
+        run_tile(b, th, &k, r - at, r0);
+        for (int which = 0; which < CDR__EXB_N_OUTER; which++) {
+            const outer o = outer_of(b, which);
+            for (int64_t i = 0; i < blocks_of(&o); i++) run_block(b, th, &o, which, &k, r - at, i * BLOCK_M);
+        }
+    }
+}
+
+static void run_experts(const cdr__bwd *b, int64_t n_segments, int64_t r0)
+{
+    const experts *x = &b->x;
+#pragma omp parallel num_threads(x->n_threads)
+    {
+        int64_t first, last;
+        thread th;
+        const int me = omp_get_thread_num(), n = omp_get_num_threads();
+        lay_thread(x, b->out_t, b->s.threads + (size_t)me * b->s.thread_bytes, &th);
+        cdr__experts_share(b->s.segments, n_segments, me, n, &first, &last);
+        if (x->isa->gemm->begin) x->isa->gemm->begin();
+        for (int64_t i = first; i < last; i++) run_expert(b, &th, &b->s.segments[i], b->s.chunk / x->n_threads * me, r0);
+        if (x->isa->gemm->end) x->isa->gemm->end();
+    }
+}
+
 void cdr__experts_bwd_round(const cdr__bwd *b, int64_t r0, int64_t r1)
 {
+    const int64_t n = b->x.E <= b->s.chunk ? segments(&b->x, r0, r1, b->s.segments) : 0;
+    if (n > 0 && by_expert(b, n, r1 - r0)) {
+        run_experts(b, n, r0);
+        return;
+    }
     for (int64_t r = r0, end; r < r1; r = end) {
         end = chunk_end(b, r, r1);
         run_chunk(b, r, end, r0);

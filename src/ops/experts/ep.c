@@ -17,7 +17,7 @@ experts cdr__ep_open(const cdr__experts_isa *isa, const cdr_experts_ep_attr *at,
 }
 
 /* An expert's rows are cut at most in three: before the own group, it, after it. */
-int64_t cdr__ep_max_tiles(const experts *x) { return x->cap / TILE + 3 * x->E + 1; }
+int64_t cdr__ep_max_tiles(const experts *x) { return x->cap / x->tile + 3 * x->E + 1; }
 
 size_t cdr__ep_lay(const experts *x, void *base, cdr__ep *ep)
 {

@@ -39,12 +39,12 @@ static int64_t first_tiles(const cdr__ep *ep, const experts *x, int64_t r1, bool
     for (int64_t e = 0; e < x->E; e++) {
         const int64_t *g = &x->groups[e * x->S], end = CDR_MIN(g[x->S], r1);
         if (is_early(ep, x, e, r1)) {
-            if (early) n += cdr__experts_cut(e, g[ep->me], g[ep->me + 1], ep->list + n);
+            if (early) n += cdr__experts_cut(x, e, g[ep->me], g[ep->me + 1], ep->list + n);
             if (early) continue;
-            n += cdr__experts_cut(e, g[0], g[ep->me], ep->list + n);
-            n += cdr__experts_cut(e, g[ep->me + 1], end, ep->list + n);
+            n += cdr__experts_cut(x, e, g[0], g[ep->me], ep->list + n);
+            n += cdr__experts_cut(x, e, g[ep->me + 1], end, ep->list + n);
         } else if (!early) {
-            n += cdr__experts_cut(e, g[0], end, ep->list + n);
+            n += cdr__experts_cut(x, e, g[0], end, ep->list + n);
         }
     }
     assert(n <= cdr__ep_max_tiles(x));

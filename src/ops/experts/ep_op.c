@@ -28,6 +28,9 @@ static cdr_status check(const char *op, const cdr_experts_ep_attr *a, const cdr_
     if (cdr_absent(offs) || offs->dtype != CDR_I32 || offs->n_dim != 2 || offs->layout != CDR_ROWS || offs->n[0] != S || offs->n[1] != E + 1)
         CDR_FAIL(e, CDR_EINVAL, "%s: offs must be i32[%lld,%lld] in rows: every rank's", op, S, E + 1);
     if (cdr_absent(w1) || w1->n_dim != 3 || w1->n[0] != E / S) CDR_FAIL(e, CDR_EINVAL, "%s: w1 must have the %lld experts of this rank", op, E / S);
+    for (int i = CDR__EX_W1; i <= CDR__EX_W2 && a->balanced; i++)
+        if (!cdr_absent(&fwd[i]) && fwd[i].layout != CDR_ROWS)
+            CDR_FAIL(e, CDR_EINVAL, "%s: balanced placement copies experts in rows, not in %s", op, cdr_layout_row(fwd[i].layout)->name);
     memcpy(as_local, fwd, CDR__EX_N * sizeof *fwd);
     as_local[CDR__EX_OFFS] = cdr_type_1d(CDR_I32, E / S + 1);
     if (cdr_absent(x) || x->n_dim != 2 || cap < x->n[0])
@@ -215,33 +218,34 @@ cdr_cost cdr__experts_ep_cost_bwd(const void *attr, int n_in, int n_out, const c
 
 /* ---- kernels --------------------------------------------------------------------------------------------------------- */
 typedef const void *attr_p;
-static size_t work_base(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_fwd_bytes(&cdr__experts_base, at, t, n); }
-static size_t work_avx2(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_fwd_bytes(&cdr__experts_avx2, at, t, n); }
-static size_t work_avx512(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_fwd_bytes(&cdr__experts_avx512, at, t, n); }
-static size_t bwd_work_base(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_base, at, t, n); }
-static size_t bwd_work_avx2(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_avx2, at, t, n); }
-static size_t bwd_work_avx512(attr_p at, int n_in, int n_out, const cdr_type *t, int n)
-{
-    (void)n_in, (void)n_out;
-    return cdr__ep_bwd_bytes(&cdr__experts_avx512, at, t, n);
-}
-static cdr_status fwd_base(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_base); }
-static cdr_status fwd_avx2(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_avx2); }
-static cdr_status fwd_avx512(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_avx512); }
-static cdr_status bwd_base(const cdr_args *a) { return cdr__ep_bwd(a, &cdr__experts_base); }
-static cdr_status bwd_avx2(const cdr_args *a) { return cdr__ep_bwd(a, &cdr__experts_avx2); }
-static cdr_status bwd_avx512(const cdr_args *a) { return cdr__ep_bwd(a, &cdr__experts_avx512); }
+#define ENTRIES(isa) \
+    static size_t work_##isa(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_fwd_bytes(&cdr__experts_##isa, at, t, n); } \
+    static size_t bwd_work_##isa(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_##isa, at, t, n); } \
+    static cdr_status fwd_##isa(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_##isa); } \
+    static cdr_status bwd_##isa(const cdr_args *a) { return cdr__ep_bwd(a, &cdr__experts_##isa); }
+ENTRIES(base)
+ENTRIES(avx2)
+ENTRIES(avx512)
+ENTRIES(avx512_bf16)
+ENTRIES(amx)
 
 /* The same bits as experts and experts_bwd have in the same class, so the classes are theirs. */
+#define FWD(isa) .work_bytes = work_##isa, .run = fwd_##isa
+#define BWD(isa) .work_bytes = bwd_work_##isa, .run = bwd_##isa
 const cdr_kernel cdr__experts_ep_kernels[] = {
-    { .name = "avx512", .bits = "experts/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, .work_bytes = work_avx512, .run = fwd_avx512 },
-    { .name = "avx2", .bits = "experts/fma", .needs = CDR_ISA_AVX2, .work_bytes = work_avx2, .run = fwd_avx2 },
-    { .name = "base", .bits = "experts/base", .work_bytes = work_base, .run = fwd_base },
+    { .name = "amx", .bits = "experts/amx", .needs = CDR_ISA_AMX | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_reject, FWD(amx) },
+    { .name = "avx512_bf16", .bits = "experts/bf16dot", .needs = CDR_ISA_AVX512_BF16 | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_reject, FWD(avx512_bf16) },
+    { .name = "avx512", .bits = "experts/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, FWD(avx512) },
+    { .name = "avx2", .bits = "experts/fma", .needs = CDR_ISA_AVX2, FWD(avx2) },
+    { .name = "base", .bits = "experts/base", FWD(base) },
     { .name = NULL }
 };
 const cdr_kernel cdr__experts_ep_bwd_kernels[] = {
-    { .name = "avx512", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, .work_bytes = bwd_work_avx512, .run = bwd_avx512 },
-    { .name = "avx2", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX2, .work_bytes = bwd_work_avx2, .run = bwd_avx2 },
-    { .name = "base", .bits = "experts_bwd/base", .work_bytes = bwd_work_base, .run = bwd_base },
+    { .name = "amx", .bits = "experts_bwd/amx", .needs = CDR_ISA_AMX | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_bwd_reject, BWD(amx) },
+    { .name = "avx512_bf16", .bits = "experts_bwd/bf16dot", .needs = CDR_ISA_AVX512_BF16 | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_bwd_reject,
+      BWD(avx512_bf16) },
+    { .name = "avx512", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, BWD(avx512) },
+    { .name = "avx2", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX2, BWD(avx2) },
+    { .name = "base", .bits = "experts_bwd/base", BWD(base) },
     { .name = NULL }
 };

@@ -78,20 +78,31 @@ enum { CDR__EPB_OUT_RECV = CDR__EXB_N_OUT, CDR__EPB_OUT_DP, CDR__EPB_OUT_BACK, C
 static inline int cdr__ep_stack(int k) { return k < 3 ? CDR__EX_W1 + k : CDR__EX_A1 + k - 3; }
 
 cdr_status cdr__experts_may_train(const cdr_graph *g, const cdr_call *c, const bool *want, cdr_err *e);     /* refuses packed weights that want a gradient */
+/* Why the products of BF16 do not take these operands; NULL: they do */
+const char *cdr__experts_reject(const void *attr, int n_in, int n_out, const cdr_type *t);
+const char *cdr__experts_bwd_reject(const void *attr, int n_in, int n_out, const cdr_type *t);
 void cdr__experts_ref(const cdr_ref_args *a);
 void cdr__experts_bwd_ref(const cdr_ref_args *a);
 size_t cdr__experts_work_base(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
-size_t cdr__experts_work_avx2(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
-size_t cdr__experts_work_avx512(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__experts_bwd_work_base(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
-size_t cdr__experts_bwd_work_avx2(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
-size_t cdr__experts_bwd_work_avx512(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 cdr_status cdr__experts_fwd_base(const cdr_args *a);
-cdr_status cdr__experts_fwd_avx2(const cdr_args *a);
-cdr_status cdr__experts_fwd_avx512(const cdr_args *a);
 cdr_status cdr__experts_bwd_base(const cdr_args *a);
+size_t cdr__experts_work_avx2(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+size_t cdr__experts_bwd_work_avx2(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+cdr_status cdr__experts_fwd_avx2(const cdr_args *a);
 cdr_status cdr__experts_bwd_avx2(const cdr_args *a);
+size_t cdr__experts_work_avx512(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+size_t cdr__experts_bwd_work_avx512(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+cdr_status cdr__experts_fwd_avx512(const cdr_args *a);
 cdr_status cdr__experts_bwd_avx512(const cdr_args *a);
+size_t cdr__experts_work_avx512_bf16(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+size_t cdr__experts_bwd_work_avx512_bf16(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+cdr_status cdr__experts_fwd_avx512_bf16(const cdr_args *a);
+cdr_status cdr__experts_bwd_avx512_bf16(const cdr_args *a);
+size_t cdr__experts_work_amx(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+size_t cdr__experts_bwd_work_amx(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+cdr_status cdr__experts_fwd_amx(const cdr_args *a);
+cdr_status cdr__experts_bwd_amx(const cdr_args *a);
 extern const cdr_kernel cdr__experts_ep_kernels[], cdr__experts_ep_bwd_kernels[];
 cdr_status cdr__experts_ep_infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e);
 cdr_status cdr__experts_ep_infer_bwd(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e);

@@ -1,7 +1,7 @@
 /* kernel.h: what the forward and the backward kernel of experts share: sizes, tiles of rows, products with an expert's weights.
  *
  *   experts x = cdr__experts_open(isa, attr, types, ptrs, n_threads);
- *   n = cdr__experts_tiles(&x, r0, r1, list);                         // (expert, up to TILE rows) of the routed rows r0 .. r1 - 1
+ *   n = cdr__experts_tiles(&x, r0, r1, list);                         // (expert, up to a tile of rows) of the routed rows r0 .. r1 - 1
  *   cdr__experts_mul(&x, &th->w[0], e, &(cdr__product){ .m = rows, .a = x_mL, .a_row = x.ld_L, .c = gate_mI, .ldc = x.ld_I, .first = true });
  *
  * Tiles belong to threads, so that a thread packs an expert's weights once for its run of tiles. A row's chains depend neither
@@ -16,16 +16,17 @@
 
 /* ---- one instruction set ---------------------------------------------------------------------------------------- */
 typedef struct {
-    const cdr__gemm_isa *gemm;
+    const cdr__gemm_isa *gemm, *wide;                                                 /* products of rows with weights; F32 products: (5), (6), adapters */
+    void (*unpack[2])(const cdr__pack *s);                                            /* MXFP4 to panels of gemm, [k_contig]; unpack.h */
     const cdr__situ_rows *situ;
     void (*silu)(const float *gate_F, float *up_F, int64_t F);                        /* ops/swiglu/rows.inc */
     void (*silu_bwd)(const float *dy_F, float *gate_F, float *up_F, int64_t F);
     void (*round[2])(float *x, int64_t n);                                            /* [dtype] to the nearest of it; NULL: F32 */
 } cdr__experts_isa;
-extern const cdr__experts_isa cdr__experts_base, cdr__experts_avx2, cdr__experts_avx512;
+extern const cdr__experts_isa cdr__experts_base, cdr__experts_avx2, cdr__experts_avx512, cdr__experts_avx512_bf16, cdr__experts_amx;
 
-enum { TILE = 144 };                     /* rows: a multiple of 12, so of every mr */
-enum { PANEL_UNITS = 1 << 20 };          /* of an expert's matrix packed at a time: 4 MiB, or one panel where that is more */
+enum { TILE = 144, LONG_TILE = 288 };    /* rows: multiples of 12, rounded up to mr. Long ones where weights are packed again for each tile */
+enum { PACKED_UNITS = 1 << 19 };         /* a larger matrix is never packed as a whole: 2 MiB */
 
 /* ---- where rows come from ------------------------------------------------------------------------------------------ */
 /* Operands of one source of rows: the call's own, or those of a rank of the expert group. */
@@ -40,6 +41,8 @@ typedef struct {
     int64_t T, L, I, E, A, R, cap;               /* cap: rows of a round */
     int64_t ld_L, ld_I;                          /* floats between rows of scratch: whole panels, and a line more, so that rows do not
                                                   * fall into one set of L1 */
+    bool streams;                                /* matrices are packed piece by piece, for each tile */
+    int64_t tile;                                /* rows of one at most */
     int n_threads;
     origin own;
     const origin *from;                          /* by source; NULL: own is the only one */
@@ -52,15 +55,21 @@ typedef struct {
 
 typedef struct { int64_t expert, first, end; } tile;
 
-/* Where a thread makes values of a matrix that is not packed as it lies: values of a block; with adapters, a block of scale B, and of A,
- * packed. */
-typedef struct { float *values, *factor; uint32_t *adapter; } cdr__experts_block;
-/* B of a product, packed for one expert by blocks of columns. operand: CDR__EX_W1 .. W2, with their adapters, or CDR__EX_A1 .. B2 */
-typedef struct { int operand; bool transposed; int64_t k, n, cols, expert; uint32_t *b; cdr__experts_block block; } panels;
+/* Where a thread packs a piece of a matrix, and the rows of A where products are of BF16, and makes a block of one that has adapters: its values; scale B; A, packed. */
+typedef struct { uint32_t *piece, *a; float *values, *factor; uint32_t *adapter; } cdr__experts_block;
+/* B of a product. operand: CDR__EX_W1 .. W2, with their adapters, or CDR__EX_A1 .. B2. whole: packed for one expert at b, else piece by piece */
+typedef struct { int operand; bool transposed, whole; int64_t k, n, units, expert; uint32_t *b; cdr__experts_block block; } panels;
 
-/* C[m][n] = (first ? 0 : C) + A[m][k] B[k][n]. Row i of A, u along k: a[i * a_row + u * a_col]; groups of mr rows a_group apart.
- * padded: C has room for whole panels. */
-typedef struct { int64_t m, k, n; const float *a; int64_t a_row, a_col, a_group; const uint32_t *b; float *c; int64_t ldc; bool first, padded; } cdr__product;
+/* Bytes that are prefetched, line by line: rows of `lines` lines, `pitch` apart. at: lines that were, of n */
+typedef struct { const char *p; int64_t pitch, lines, line, n, at; } cdr__fetch;
+/* C[m][n] = (first ? 0 : C) + A[m][k] B[k][n], k in units. Row i of A, u along k: a[i * a_row + u * a_col]; groups of mr rows a_group apart,
+ * panels of B b_ld. padded: C has room for whole panels. fetch: some lines of it after each tile.
+ * narrow: B's panels as BF16, widened in wide, kb units of one panel at a time (0: the ISA's for panels that were made) */
+typedef struct { int64_t m, k, n; const uint32_t *a; int64_t a_row, a_col, a_group; const uint32_t *b; int64_t b_ld; float *c; int64_t ldc;
+                 bool first, padded, a_packed; cdr__fetch *fetch; int64_t some;
+                 const uint16_t *narrow; uint32_t *wide; int64_t kb; } cdr__product;
+static inline int64_t cdr__experts_tile_unit(const cdr__experts_isa *isa) { return isa->gemm->mr <= 12 ? 12 : isa->gemm->mr; }
+static inline const uint32_t *cdr__units(const float *x) { return (const uint32_t *)(const void *)x; }
 
 experts cdr__experts_open(const cdr__experts_isa *isa, const void *attr, const cdr_type *t, void *const *ptr, int n_threads);
 
@@ -84,12 +93,16 @@ static inline int64_t cdr__experts_rank(const experts *x, int m)
 
 /* ---- rows --------------------------------------------------------------------------------------------------------- */
 int64_t cdr__experts_max_tiles(const experts *x, int64_t rows);
-int64_t cdr__experts_cut(int64_t e, int64_t first, int64_t end, tile *list);       /* rows of one expert, evenly; at most rows / TILE + 1 */
+int64_t cdr__experts_tile_rows(const experts *x, int64_t rows);                    /* of each tile, where so many are cut evenly; a multiple of mr */
+int64_t cdr__experts_cut(const experts *x, int64_t e, int64_t first, int64_t end, tile *list);       /* rows of one expert, evenly; at most rows / tile + 1 */
 int64_t cdr__experts_tiles(const experts *x, int64_t r0, int64_t r1, tile *list);
 /* Tiles of thread `me`: a run of the list, so that all runs cost about the same. */
 void cdr__experts_share(const tile *list, int64_t n, int me, int n_threads, int64_t *first, int64_t *last);
+/* Units of k, of units, that go before the next ones, so that m rows of A stay in L2 for all columns: a multiple of kb, or all */
+int64_t cdr__experts_block_k(const cdr__gemm_isa *isa, int64_t m, int64_t units);
 void cdr__experts_product(const cdr__gemm_isa *isa, const cdr__product *p);
-/* Expert e's matrix as B. The product's k, n, b, a_col, a_group and padded are filled in. */
+/* Expert e's matrix as B, A in rows of F32, a_row apart. The product's k, n, b, a_col, a_group and padded are filled in.
+ * a_packed: A is that of the call before, by a panels of the same k and block. */
 void cdr__experts_mul(const experts *x, panels *w, int64_t e, cdr__product p);
 static inline route route_of(const experts *x, int64_t r)
 {

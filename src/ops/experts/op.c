@@ -19,6 +19,7 @@
  * Weights are addressed by an offset table where there is one, never by stride alone. All offsets are 64 bits. */
 #include "ops/experts/experts.h"
 #include "ops/cpu.h"
+#include "ops/linear/gemm_isa.h"
 
 cdr_val cdr_experts(cdr_graph *g, cdr_val x, cdr_val p, cdr_val perm, cdr_val offs, cdr_val pos, cdr_val w1, cdr_val w3, cdr_val w2,
                     cdr_val table, const cdr_experts_adapter adapters[3], const cdr_experts_attr *a, bool keep_gate_up)
@@ -46,9 +47,15 @@ static cdr_status shaped(const char *op, const char *what, const cdr_type *t, in
     return CDR_OK;
 }
 
-/* A stack of matrices: F32, BF16, or MXFP4, whose rows are whole blocks */
+/* A stack of matrices: F32 or BF16, in rows or in panels, or MXFP4, whose rows are whole blocks */
 static cdr_status stack(const char *op, const char *what, const cdr_type *t, cdr_type want, cdr_err *e)
 {
+    if (!cdr_absent(t) && t->layout != CDR_ROWS && t->layout < CDR_N_LAYOUTS) {
+        cdr_type rows = *t;
+        rows.layout = CDR_ROWS;
+        if (!cdr_layout_takes(t->layout, &rows)) CDR_FAIL(e, CDR_EINVAL, "%s: %s cannot lie in %s", op, what, cdr_layout_row(t->layout)->name);
+        return shaped(op, what, &rows, -1, want, e);
+    }
     if (t->dtype != CDR_MXFP4) return shaped(op, what, t, -1, want, e);
     const int block = cdr_dtype_row(CDR_MXFP4)->block_elems;
     if (cdr_type_cols(t) % block != 0 || cdr_type_pitch(t) % block != 0)
@@ -73,6 +80,7 @@ static cdr_status check_adapter(const char *op, const cdr_type *in, int m, cdr_e
     const cdr_type *a = &in[CDR__EX_A1 + 2 * m], *b = &in[CDR__EX_B1 + 2 * m], *w = &in[CDR__EX_W1 + m];
     if (cdr_absent(a) && cdr_absent(b)) return CDR_OK;
     if (cdr_absent(a) || cdr_absent(b)) CDR_FAIL(e, CDR_EINVAL, "%s: %s without %s: adapters come in pairs", op, name[m][cdr_absent(a)], name[m][cdr_absent(b)]);
+    if (w->layout != CDR_ROWS) CDR_FAIL(e, CDR_EINVAL, "%s: a matrix with an adapter (%s) lies in rows, not in %s", op, name[m][0], cdr_layout_row(w->layout)->name);
     if (a->n_dim != 3 || a->n[1] < 1) CDR_FAIL(e, CDR_EINVAL, "%s: %s must be [experts, rank, width], rank 1 or more", op, name[m][0]);
     CDR_TRY(shaped(op, name[m][0], a, -1, cdr_type_3d(0, w->n[0], a->n[1], w->n[2]), e));
     return shaped(op, name[m][1], b, -1, cdr_type_3d(0, w->n[0], w->n[1], a->n[1]), e);
@@ -220,30 +228,77 @@ static int saves(const void *attr, int n_in, const cdr_type *in, cdr_save *alt, 
     return n;
 }
 
-/* The AVX-512 kernel is the AVX2 kernel with wider products: the same chains, the same bits. */
+/* Products of BF16: of activations and weights that are BF16, or packed weights, which BF16 holds. With an adapter the sum with the base
+ * would be rounded. F32 operands that are made on the way (dg, dc, an F32 gradient) are rounded, as between two linears; h is not (forward.c). */
+static const char *reject(const cdr_type *fwd)
+{
+    if (fwd[CDR__EX_X].dtype != CDR_BF16) return "activations are F32: the kernel would round them";
+    for (int m = 0; m < 3; m++) {
+        if (fwd[CDR__EX_W1 + m].dtype == CDR_F32) return "weights are F32: the kernel would round them";
+        if (!cdr_absent(&fwd[CDR__EX_A1 + 2 * m])) return "weights have adapters: the kernel would round their sum with the base";
+    }
+    return NULL;
+}
+
+const char *cdr__experts_reject(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    (void)attr, (void)n_in, (void)n_out;
+    return reject(t);
+}
+
+const char *cdr__experts_bwd_reject(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    (void)attr, (void)n_in, (void)n_out;
+    return reject(t + CDR__EXB_X);
+}
+
+/* The AVX-512 kernel is the AVX2 kernel with wider products: the same chains, the same bits. Gradients of weights, (5), are F32 products
+ * in all: pairs of rows would depend on where an expert's rows are cut. */
+#define FWD(isa) .work_bytes = cdr__experts_work_##isa, .run = cdr__experts_fwd_##isa
+#define BWD(isa) .work_bytes = cdr__experts_bwd_work_##isa, .run = cdr__experts_bwd_##isa
 static const cdr_kernel kernels[] = {
-    { .name = "avx512", .bits = "experts/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, .work_bytes = cdr__experts_work_avx512, .run = cdr__experts_fwd_avx512 },
-    { .name = "avx2", .bits = "experts/fma", .needs = CDR_ISA_AVX2, .work_bytes = cdr__experts_work_avx2, .run = cdr__experts_fwd_avx2 },
-    { .name = "base", .bits = "experts/base", .work_bytes = cdr__experts_work_base, .run = cdr__experts_fwd_base },
+    { .name = "amx", .bits = "experts/amx", .needs = CDR_ISA_AMX | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_reject, FWD(amx) },
+    { .name = "avx512_bf16", .bits = "experts/bf16dot", .needs = CDR_ISA_AVX512_BF16 | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_reject, FWD(avx512_bf16) },
+    { .name = "avx512", .bits = "experts/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, FWD(avx512) },
+    { .name = "avx2", .bits = "experts/fma", .needs = CDR_ISA_AVX2, FWD(avx2) },
+    { .name = "base", .bits = "experts/base", FWD(base) },
     { .name = NULL }
 };
 
 static const cdr_kernel kernels_bwd[] = {
-    { .name = "avx512", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, .work_bytes = cdr__experts_bwd_work_avx512,
-      .run = cdr__experts_bwd_avx512 },
-    { .name = "avx2", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX2, .work_bytes = cdr__experts_bwd_work_avx2, .run = cdr__experts_bwd_avx2 },
-    { .name = "base", .bits = "experts_bwd/base", .work_bytes = cdr__experts_bwd_work_base, .run = cdr__experts_bwd_base },
+    { .name = "amx", .bits = "experts_bwd/amx", .needs = CDR_ISA_AMX | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_bwd_reject, BWD(amx) },
+    { .name = "avx512_bf16", .bits = "experts_bwd/bf16dot", .needs = CDR_ISA_AVX512_BF16 | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_bwd_reject,
+      BWD(avx512_bf16) },
+    { .name = "avx512", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, BWD(avx512) },
+    { .name = "avx2", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX2, BWD(avx2) },
+    { .name = "base", .bits = "experts_bwd/base", BWD(base) },
     { .name = NULL }
 };
 
+/* Frozen weights of F32 or BF16 without adapters: the panels of the kernel's product. */
+static int layout(const cdr_kernel *k, int i, const cdr_type *t)
+{
+    static const cdr__gemm_isa *const isas[] = { &cdr__gemm_amx, &cdr__gemm_avx512_bf16, &cdr__gemm_avx512, &cdr__gemm_avx2, &cdr__gemm_base };
+    _Static_assert(CDR_COUNT(isas) + 1 == CDR_COUNT(kernels) && CDR_COUNT(isas) + 1 == CDR_COUNT(kernels_bwd), "a product for each row");
+    for (int r = 0; r < CDR_COUNT(isas); r++) {
+        const bool bwd = k == &kernels_bwd[r];
+        const int m = i - CDR__EX_W1 - (bwd ? CDR__EXB_X : 0);
+        if ((!bwd && k != &kernels[r]) || m < 0 || m > 2) continue;
+        const cdr_type *fwd = t + (bwd ? CDR__EXB_X : 0), *w = &fwd[CDR__EX_W1 + m];
+        if (!cdr_is_real(w) || !cdr_absent(&fwd[CDR__EX_A1 + 2 * m]) || !cdr_layout_takes(isas[r]->layout, w)) return CDR_ROWS;
+        return isas[r]->layout;
+    }
+    return CDR_ROWS;
+}
+
 const cdr_op cdr_op_experts = {
     .name = "experts", .attr_bytes = sizeof(cdr_experts_attr), .optional = 2u,
-    .infer = infer, .grad = grad, .shard = cdr__experts_shard, .saves = saves, .cost = cost, .ref = cdr__experts_ref, .kernels = kernels
+    .infer = infer, .grad = grad, .shard = cdr__experts_shard, .saves = saves, .cost = cost, .ref = cdr__experts_ref, .kernels = kernels, .layout = layout
 };
 
 const cdr_op cdr_op_experts_bwd = {
     .name = "experts_bwd", .flags = CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_experts_attr), .optional = (1u << CDR__EXB_N_OUT) - 1, .add_ok = 1u,
-    .infer = infer_bwd, .cost = cost_bwd, .ref = cdr__experts_bwd_ref, .kernels = kernels_bwd
+    .infer = infer_bwd, .cost = cost_bwd, .ref = cdr__experts_bwd_ref, .kernels = kernels_bwd, .layout = layout
 };
 
 /* ep_op.c */

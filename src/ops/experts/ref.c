@@ -6,7 +6,7 @@ typedef struct {
     const cdr_experts_attr *at;
     int64_t T, L, I, E, A;
     const double *x, *p, *perm, *offs, *w1, *w3, *w2, *table;
-    const cdr_dtype_info *format[3];             /* of w1, w3, w2: the table counts bytes */
+    int64_t matrix_bytes[3];                     /* of w1, w3, w2: the table counts bytes of whole matrices */
     const double *a[3], *b[3];   /* adapters of w1, w3, w2 */
     int64_t rank[3];
 } sizes;
@@ -18,7 +18,7 @@ static sizes sizes_of(const void *attr, const cdr_type *t, const double *const *
                 .w1 = in[CDR__EX_W1], .w3 = in[CDR__EX_W3], .w2 = in[CDR__EX_W2], .table = in[CDR__EX_TABLE] };
     z.A = z.at->top_k;
     for (int i = 0; i < 3; i++) {
-        z.format[i] = cdr_dtype_row(t[CDR__EX_W1 + i].dtype);
+        z.matrix_bytes[i] = (int64_t)cdr_matrix_bytes(&t[CDR__EX_W1 + i]);
         z.a[i] = in[CDR__EX_A1 + 2 * i];
         z.b[i] = in[CDR__EX_B1 + 2 * i];
         z.rank[i] = z.a[i] ? t[CDR__EX_A1 + 2 * i].n[1] : 0;
@@ -35,7 +35,7 @@ static double b_at(const sizes *z, int m, int64_t e, int64_t i, int64_t k) { ret
 static double weight(const sizes *z, int m, int64_t e, int64_t i, int64_t j)
 {
     const double *w = m == 0 ? z->w1 : m == 1 ? z->w3 : z->w2;
-    const int64_t first = z->table ? (int64_t)z->table[e * 3 + m] / z->format[m]->block_bytes * z->format[m]->block_elems : e * z->I * z->L;
+    const int64_t matrix = z->table ? (int64_t)z->table[e * 3 + m] / z->matrix_bytes[m] : e, first = matrix * z->I * z->L;
     double sum = w[first + i * cols_of(z, m) + j];
     for (int64_t k = 0; k < z->rank[m]; k++) sum += (double)z->at->scale[m] * b_at(z, m, e, i, k) * a_at(z, m, e, k, j);
     return sum;

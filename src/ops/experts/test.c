@@ -40,7 +40,7 @@ static void routes(double *const *in, const cdr_type *t, cdr_rng_key key, how h)
     for (int64_t e = 0; e < E; e++)                        /* expert e's matrices lie where those of others would */
         for (int64_t m = 0; m < 3; m++) {
             const cdr_type *w = &t[CDR__EX_W1 + m];
-            in[CDR__EX_TABLE][e * 3 + m] = (double)((e * (m + 1) + 1) % E * cdr_dtype_bytes(w->dtype, w->n[1] * w->n[2]));
+            in[CDR__EX_TABLE][e * 3 + m] = (double)((e * (m + 1) + 1) % E * (int64_t)cdr_matrix_bytes(w));
         }
 }
 
@@ -81,6 +81,15 @@ enum { NO_TABLE = 1 << CDR__EX_TABLE, NO_TABLE_BWD = 1 << (CDR__EXB_X + CDR__EX_
 #define BWD_A(nm, at, du, dx, dw, da, T, A, E, L, I, k1, k3, k2, mk, ab, sk, tl) { .name = nm, .op = &cdr_op_experts_bwd, .attr = &at, .n_in = CDR__EXB_N, \
     .in = { M(du, T, L), ADAPTED(dx, dw, da, T, A, E, L, I, k1, k3, k2), M(dx, (T) * (A), 2 * (I)) }, .fill = { { 'n', 1, 0 }, FILLS, { 'n', 1, 0 } }, \
     .absent = ab, .skip_out = sk, .tol = tl, .make = mk }
+/* with weights in panels */
+#define P(dt, lay, a, b, c) { .dtype = dt, .layout = lay, .n_dim = 3, .n = { a, b, c } }
+#define PANELS(dx, dw, lay, T, A, E, L, I) M(dx, T, L), M(CDR_F32, T, A), V(CDR_I32, (T) * (A)), V(CDR_I32, (E) + 1), M(CDR_I32, T, A), \
+    P(dw, lay, E, I, L), P(dw, lay, E, I, L), P(dw, lay, E, L, I), M(CDR_I64, E, 3)
+#define FWD_P(nm, at, dx, dw, lay, T, A, E, L, I, mk, ab, tl) { .name = nm, .op = &cdr_op_experts, .attr = &at, .n_in = CDR__EX_N, \
+    .in = { PANELS(dx, dw, lay, T, A, E, L, I) }, .fill = { FILLS }, .absent = (ab) | NO_ADAPTERS, .skip_out = NO_GU, .tol = tl, .make = mk }
+#define BWD_P(nm, at, dx, dw, lay, T, A, E, L, I, mk, ab, tl) { .name = nm, .op = &cdr_op_experts_bwd, .attr = &at, .n_in = CDR__EXB_N, \
+    .in = { M(dx, T, L), PANELS(dx, dw, lay, T, A, E, L, I) }, .fill = { { 'n', 1, 0 }, FILLS }, .absent = (ab) | NO_GU_BWD | NO_ADAPTERS_BWD, \
+    .skip_out = NO_DW | NO_ADAPTERS_OUT, .tol = tl, .make = mk }
 enum { ADAPTERS_ALL = 63 << CDR__EX_A1, NO_13 = 15 << CDR__EX_A1, NO_2 = 3 << CDR__EX_A2, NO_DW = 7 << CDR__EXB_DW1,
        NO_13_BWD = NO_13 << CDR__EXB_X, NO_2_BWD = NO_2 << CDR__EXB_X, NO_13_OUT = 15 << CDR__EXB_DA1, NO_2_OUT = 3 << CDR__EXB_DA2,
        NO_DA = 21 << CDR__EXB_DA1, NO_DB = 42 << CDR__EXB_DA1 };
@@ -143,5 +152,20 @@ const cdr_case cdr_cases_experts[] = {
     BWD_A("T140 k4 E8 L160 I192 mxfp4, 50 rows at a time", situ4_50, CDR_BF16, CDR_BF16, CDR_MXFP4, CDR_F32, 140, 4, 8, 160, 192, 1, 1, 1, spread_bwd,
           NO_TABLE_BWD | NO_GU_BWD | NO_ADAPTERS_BWD, NO_DW | NO_ADAPTERS_OUT, 5e-3),
     BWD_A("T20 k2 E4 L64 I32 table mxfp4, ranks 3 3 3 train", scaled2, CDR_F32, CDR_F32, CDR_MXFP4, CDR_F32, 20, 2, 4, 64, 32, 3, 3, 3, spread_bwd, 0, NO_DW, 2e-6),
+    FWD("T9 k1 E2 L840 I632 bf16, in pieces", k1, CDR_BF16, CDR_BF16, 9, 1, 2, 840, 632, spread, NO_TABLE, 0, 0, 4e-3),
+    BWD("T7 k1 E2 L632 I840 f32, in pieces", k1, CDR_F32, CDR_F32, CDR_F32, 7, 1, 2, 632, 840, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 0, 2e-6),
+    FWD_A("T8 k1 E2 L864 I640 mxfp4, rank 3 on w1 and w3, in pieces", scaled1, CDR_F32, CDR_MXFP4, CDR_F32, 8, 1, 2, 864, 640, 3, 3, 1, spread, NO_TABLE | NO_2, 0,
+          0, 2e-6),
+    BWD_A("T8 k1 E2 L640 I864 mxfp4, in pieces", k1, CDR_BF16, CDR_BF16, CDR_MXFP4, CDR_F32, 8, 1, 2, 640, 864, 1, 1, 1, spread_bwd,
+          NO_TABLE_BWD | NO_GU_BWD | NO_ADAPTERS_BWD, NO_DW | NO_ADAPTERS_OUT, 5e-3),
+    FWD_P("T21 k2 E3 L70 I41 bf16 vnni64", k2, CDR_BF16, CDR_BF16, CDR_VNNI64, 21, 2, 3, 70, 41, spread, NO_TABLE, 4e-3),
+    FWD_P("T21 k2 E3 L70 I41 table bf16 panel16", k2, CDR_BF16, CDR_BF16, CDR_PANEL16, 21, 2, 3, 70, 41, spread, 0, 4e-3),
+    FWD_P("T21 k2 E3 L70 I41 f32 panel64", situ2, CDR_F32, CDR_F32, CDR_PANEL64, 21, 2, 3, 70, 41, spread, NO_TABLE, 1e-6),
+    FWD_P("T5 k1 E2 L840 I632 x f32, w bf16 panel64, in pieces", k1, CDR_F32, CDR_BF16, CDR_PANEL64, 5, 1, 2, 840, 632, spread, NO_TABLE, 1e-6),
+    FWD_P("T60 k2 E3 L416 I160 bf16 vnni64, whole steps", k2, CDR_BF16, CDR_BF16, CDR_VNNI64, 60, 2, 3, 416, 160, spread, NO_TABLE, 4e-3),
+    BWD_P("T21 k2 E3 L70 I41 bf16 vnni64", k2, CDR_BF16, CDR_BF16, CDR_VNNI64, 21, 2, 3, 70, 41, spread_bwd, NO_TABLE_BWD, 5e-3),
+    BWD_P("T21 k2 E3 L70 I41 f32 panel16", k2, CDR_F32, CDR_F32, CDR_PANEL16, 21, 2, 3, 70, 41, spread_bwd, NO_TABLE_BWD, 2e-6),
+    BWD_P("T21 k2 E3 L70 I41 table bf16 panel64", situ2, CDR_BF16, CDR_BF16, CDR_PANEL64, 21, 2, 3, 70, 41, spread_bwd, 0, 5e-3),
+    BWD_P("T5 k1 E2 L640 I840 bf16 vnni64, in pieces", k1, CDR_BF16, CDR_BF16, CDR_VNNI64, 5, 1, 2, 640, 840, spread_bwd, NO_TABLE_BWD, 5e-3),
     { .name = NULL }
 };

@@ -10,6 +10,8 @@ experts cdr__experts_open(const cdr__experts_isa *isa, const void *attr, const c
     experts x = { .isa = isa, .at = at, .situ = { at->beta, at->linear_beta }, .t = t, .ptr = ptr, .n_threads = n_threads,
                   .T = t[CDR__EX_X].n[0], .L = t[CDR__EX_X].n[1], .I = t[CDR__EX_W1].n[1], .E = t[CDR__EX_W1].n[0], .A = at->top_k, .S = 1, .n_chains = 1,
                   .E_home = t[CDR__EX_W1].n[0] };
+    x.streams = x.L * x.I > PACKED_UNITS;
+    x.tile = round_up(x.streams ? LONG_TILE : TILE, cdr__experts_tile_unit(isa));
     if (ptr) x.own = (origin){ .x = ptr[CDR__EX_X], .p = ptr[CDR__EX_P], .perm = ptr[CDR__EX_PERM] };
     x.R = x.T * x.A;
     x.cap = at->capacity > 0 ? CDR_MIN(at->capacity, x.R) : x.R;
@@ -18,11 +20,21 @@ experts cdr__experts_open(const cdr__experts_isa *isa, const void *attr, const c
     return x;
 }
 
+enum { EDGE = 32 * 64 };                  /* floats of the largest tile of a product */
+
 /* ---- products -------------------------------------------------------------------------------------------------------- */
+static void fetch_some(cdr__fetch *f, int64_t n)
+{
+    for (int64_t end = CDR_MIN(f->at + n, f->n); f->at < end; f->at++) {
+        __builtin_prefetch(f->p + f->line * 64, 0, 2);
+        if (++f->line == f->lines) f->line = 0, f->p += f->pitch;
+    }
+}
+
 /* Part of a panel: through a tile of its own, into C without what lies beyond its columns. */
 static void edge_tile(const cdr__gemm_isa *isa, cdr__tile t, float *c, int64_t ldc, int64_t cols)
 {
-    _Alignas(64) float edge[6 * 64];
+    _Alignas(64) float edge[EDGE];
     for (int r = 0; r < t.rows && !t.first; r++) {
         for (int64_t j = 0; j < isa->nr; j++) edge[r * isa->nr + j] = j < cols ? c[r * ldc + j] : 0.0f;
     }
@@ -32,32 +44,67 @@ static void edge_tile(const cdr__gemm_isa *isa, cdr__tile t, float *c, int64_t l
     for (int r = 0; r < t.rows; r++) memcpy(c + r * ldc, edge + r * isa->nr, (size_t)cols * sizeof(float));
 }
 
+/* Columns j .., units u .. u + n_u - 1 of k: where they lie in B, in units, and where what follows them does */
+typedef struct { int64_t j, u, n_u, at, next; } block;
+
+static void run_rows(const cdr__gemm_isa *isa, const cdr__product *p, const block *k)
+{
+    const int64_t j = k->j, u = k->u, n_u = k->n_u, at = k->at, next = k->next;
+    const bool whole = p->padded || p->n - j >= isa->nr;
+    const int64_t lines = p->narrow ? CDR_MAX(isa->nr * 2 / 64, 1) : 0;
+    cdr__tile t = { .a = p->a + u * p->a_col, .a_row = p->a_row, .a_col = p->a_col, .b = p->narrow ? p->wide : p->b + at, .c = p->c + j, .ldc = p->ldc, .k = n_u,
+                    .first = p->first && u == 0 };
+    assert(isa->mr * isa->nr <= EDGE && (whole || !p->narrow));
+    for (int64_t i = 0, n = 0; i < p->m; i += isa->mr, n++) {
+        t.rows = (int)CDR_MIN(p->m - i, isa->mr);
+        if (p->narrow) t.ahead = n < lines ? (const char *)(p->narrow + next) + n * n_u * 64 : (const char *)p->wide;
+        else t.ahead = (const char *)(i + isa->mr < p->m ? t.b : p->b + next);
+        if (p->narrow && i == 0) {
+            t.narrow = p->narrow + at;
+            t.wide = p->wide;
+            isa->kernel_widen(&t);
+        } else if (whole) isa->kernel(&t);
+        else edge_tile(isa, t, t.c, p->ldc, p->n - j);
+        t.a += p->a_group;
+        t.c += isa->mr * p->ldc;
+        if (p->fetch) fetch_some(p->fetch, p->some);
+    }
+}
+
+int64_t cdr__experts_block_k(const cdr__gemm_isa *isa, int64_t m, int64_t units)
+{
+    const int64_t l2 = isa->nr < 64 ? isa->a_units : 2 * isa->a_units;               /* machines with AVX-512 have 1 MiB and more */
+    const int64_t most = CDR_MAX(l2 / CDR_MAX(round_up(m, isa->mr), 1) / isa->kb, 1) * isa->kb;
+    return units <= most ? units : round_up(cdr_ceil_div(units, cdr_ceil_div(units, most)), isa->kb);
+}
+
 void cdr__experts_product(const cdr__gemm_isa *isa, const cdr__product *p)
 {
-    cdr__tile t = { .a_row = p->a_row, .a_col = p->a_col, .k = p->k, .first = p->first, .ldc = p->ldc };
-    assert(isa->pair == 1 && isa->mr <= 6 && isa->nr <= 64);
-    for (int64_t j = 0; j < p->n; j += isa->nr) {
-        t.b = p->b + j * p->k;
-        for (int64_t i = 0; i < p->m; i += isa->mr) {
-            t.rows = (int)CDR_MIN(p->m - i, isa->mr);
-            t.a = (const uint32_t *)(const void *)(p->a + i / isa->mr * p->a_group);
-            t.c = p->c + i * p->ldc + j;
-            t.ahead = (const char *)(i + isa->mr < p->m ? t.b : t.b + isa->nr * p->k);
-            if (p->padded || p->n - j >= isa->nr) isa->kernel(&t);
-            else edge_tile(isa, t, t.c, p->ldc, p->n - j);
-        }
+    const int64_t kc = cdr__experts_block_k(isa, p->m, p->k), kb = p->kb > 0 ? p->kb : isa->kb;
+    for (int64_t u0 = 0; u0 < p->k; u0 += kc) {
+        const int64_t end = CDR_MIN(u0 + kc, p->k);
+        for (int64_t j = 0, b = 0; j < p->n; j += isa->nr, b += p->b_ld)
+            for (int64_t u = u0; u < end; u += kb) {
+                block k = { .j = j, .u = u, .n_u = CDR_MIN(end - u, kb), .at = b + u * isa->nr };
+                k.next = u + k.n_u < end ? k.at + k.n_u * isa->nr : j + isa->nr < p->n ? b + p->b_ld + u0 * isa->nr : end * isa->nr;
+                run_rows(isa, p, &k);
+            }
     }
 }
 
 /* ---- tiles ---------------------------------------------------------------------------------------------------------- */
-int64_t cdr__experts_max_tiles(const experts *x, int64_t rows) { return rows / TILE + CDR_MIN(x->E, rows) + 1; }
+int64_t cdr__experts_max_tiles(const experts *x, int64_t rows) { return rows / x->tile + CDR_MIN(x->E, rows) + 1; }
 
-/* In multiples of 12 */
-int64_t cdr__experts_cut(int64_t e, int64_t first, int64_t end, tile *list)
+int64_t cdr__experts_tile_rows(const experts *x, int64_t rows)
+{
+    return round_up(cdr_ceil_div(rows, cdr_ceil_div(rows, x->tile)), cdr__experts_tile_unit(x->isa));
+}
+
+int64_t cdr__experts_cut(const experts *x, int64_t e, int64_t first, int64_t end, tile *list)
 {
     int64_t n = 0;
     if (first >= end) return 0;
-    const int64_t rows = round_up(cdr_ceil_div(end - first, cdr_ceil_div(end - first, TILE)), 12);
+    const int64_t rows = cdr__experts_tile_rows(x, end - first);
     for (int64_t r = first; r < end; r += rows) list[n++] = (tile){ e, r, CDR_MIN(r + rows, end) };
     return n;
 }
@@ -68,7 +115,7 @@ int64_t cdr__experts_tiles(const experts *x, int64_t r0, int64_t r1, tile *list)
     for (int64_t e = 0; e < x->E; e++) {
         const int64_t first = CDR_MAX(row_offset(x, e), r0), end = CDR_MIN(row_offset(x, e + 1), r1);
         assert(row_offset(x, e) <= row_offset(x, e + 1));
-        n += cdr__experts_cut(e, first, end, list + n);
+        n += cdr__experts_cut(x, e, first, end, list + n);
     }
     return n;
 }
