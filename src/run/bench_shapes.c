@@ -6,18 +6,25 @@
 #include "ops/add/add.h"
 #include "ops/attention/attention.h"
 #include "ops/attn_res/attn_res.h"
+#include "ops/balance/balance.h"
 #include "ops/copy/copy.h"
+#include "ops/dispatch/dispatch.h"
 #include "ops/experts/experts.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gate/gate.h"
 #include "ops/grad_norm/grad_norm.h"
 #include "ops/grad_push/grad_push.h"
 #include "ops/indexer/indexer.h"
 #include "ops/kda/kda.h"
+#include "ops/layernorm/layernorm.h"
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/rope/rope.h"
+#include "ops/router/router.h"
+#include "ops/scale/scale.h"
 #include "ops/short_conv/short_conv.h"
+#include "ops/situ/situ.h"
 #include "ops/swiglu/swiglu.h"
 #include "run/bench.h"
 
@@ -39,6 +46,14 @@ static const cdr_loss_attr chunks = { .chunk_tokens = 1024, .chunk_vocab = 4096 
 static const cdr_grad_push_attr one_level = { .depth = 1 };
 static const cdr_norm_parts_attr whole = { .n = 1, .n_shard = 1, .rows = { 8192 } };
 static const cdr_adamw_attr adam = { .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .lr_scale = 1.0f };
+static const cdr_router_attr top16 = { .top_k = 16, .renormalize = 1, .scale = 1.0f };
+static const cdr_dispatch_attr of_896 = { .experts = 896 };
+static const cdr_balance_load_attr load_896 = { .experts = 896 };
+static const cdr_balance_hist_attr hist_1000 = { .bins = 1000 };
+static const cdr_balance_quantile_attr quantile_1000 = { .top_k = 16, .bins = 1000, .ema = 0.5f };
+static const cdr_situ_attr situ4 = { .beta = 4, .linear_beta = 25 };
+static const cdr_layernorm_attr ln5 = { .eps = 1e-5f };
+static const cdr_scale_attr eighth = { .factor = 0.125f };
 
 /* One document of T rows. */
 static void one_document(double *start_T, double *pos_T, int64_t T)
@@ -146,6 +161,28 @@ static void conv_bwd_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
 {
     (void)key;
     packed_rows(in[3], in[4], t[3].n[0]);
+}
+
+/* A [T, A] of idx: different experts of E, ascending, evenly drawn. */
+static void draw_routes(double *idx_TA, int64_t T, int64_t A, int64_t E, cdr_rng_key key)
+{
+    for (int64_t q = 0; q < T * A; q++) idx_TA[q] = (double)(q % A * (E / A) + (int64_t)(cdr_rng_u64(key, (uint64_t)q) % (uint64_t)(E / A)));
+}
+static void dispatch_rows(double *const *in, const cdr_type *t, cdr_rng_key key) { draw_routes(in[0], t[0].n[0], t[0].n[1], of_896.experts, key); }
+static void router_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    one_document(in[2], in[3], t[2].n[0]);
+}
+static void router_bwd_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    draw_routes(in[2], t[2].n[0], t[2].n[1], t[1].n[1], key);
+    one_document(in[4], in[5], t[4].n[0]);
+}
+static void hist_rows(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    one_document(in[3], in[4], t[3].n[0]);
 }
 
 /* Top-4 routes, even: token t goes to experts 4 g .. 4 g + 3 of group g = t mod (E / 4). in: from perm on. */
@@ -260,6 +297,8 @@ const cdr_case cdr__bench_shapes[] = {
     ATTN_RES5("n5 T4096 D2048 bf16", CDR_BF16, 4096, 2048),
     ATTN_RES5("n5 T4096 D2048 f32", CDR_F32, 4096, 2048),
     ATTN_RES5("n5 T512 D128 f32", CDR_F32, 512, 128),
+    KDA("T4096 4 heads of 128 f32", kda128, CDR_F32, 4096, 4, 128),      /* by which the CPU table compares */
+    KDA("T4096 4 heads of 128 bf16", kda128, CDR_BF16, 4096, 4, 128),
     KDA("T4096 2 heads of 64 f32", kda64, CDR_F32, 4096, 2, 64),
     KDA("T1024 4 heads of 128 f32", kda128, CDR_F32, 1024, 4, 128),
     KDA("T1024 4 heads of 128 bf16", kda128, CDR_BF16, 1024, 4, 128),
@@ -281,6 +320,30 @@ const cdr_case cdr__bench_shapes[] = {
     { .name = "T8192 F2048 f32", .op = &cdr_op_swiglu, .n_in = 2, .in = { M(CDR_F32, 8192, 2048), M(CDR_F32, 8192, 2048) }, .fill = { NORMAL, NORMAL } },
     { .name = "T8192 F2048 bf16", .op = &cdr_op_swiglu_bwd, .n_in = 3,
       .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048) }, .fill = { NORMAL, NORMAL, NORMAL } },
+    { .name = "T8192 F2048 bf16", .op = &cdr_op_situ, .attr = &situ4, .n_in = 2, .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048) }, .fill = { NORMAL, NORMAL } },
+    { .name = "T8192 F2048 bf16", .op = &cdr_op_situ_bwd, .attr = &situ4, .n_in = 3,
+      .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048) }, .fill = { NORMAL, NORMAL, NORMAL } },
+    { .name = "T8192 P2048 bf16", .op = &cdr_op_gate, .n_in = 2, .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048) }, .fill = { NORMAL, NORMAL } },
+    { .name = "T8192 P2048 bf16", .op = &cdr_op_gate_bwd, .n_in = 3,
+      .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048) }, .fill = { NORMAL, NORMAL, NORMAL } },
+    { .name = "T8192 D2048 bf16", .op = &cdr_op_layernorm, .attr = &ln5, .n_in = 3,
+      .in = { M(CDR_BF16, 8192, 2048), V(CDR_BF16, 2048), V(CDR_BF16, 2048) }, .fill = { NORMAL, NORMAL, NORMAL } },
+    { .name = "T8192 D2048 bf16", .op = &cdr_op_layernorm_bwd, .attr = &ln5, .n_in = 3,
+      .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048), V(CDR_BF16, 2048) }, .fill = { NORMAL, NORMAL, NORMAL } },
+    { .name = "T8192 D2048 bf16", .op = &cdr_op_scale, .attr = &eighth, .n_in = 1, .in = { M(CDR_BF16, 8192, 2048) }, .fill = { NORMAL } },
+    { .name = "T4096 16 of 896", .op = &cdr_op_router, .attr = &top16, .n_in = 4, .make = router_rows, .skip_out = 4,
+      .in = { M(CDR_F32, 4096, 896), V(CDR_F32, 896), V(CDR_I32, 4096), V(CDR_I32, 4096) }, .fill = { NORMAL, { 'n', 0.1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 } } },
+    { .name = "T4096 16 of 896", .op = &cdr_op_router_bwd, .attr = &top16, .n_in = 6, .make = router_bwd_rows,
+      .in = { M(CDR_F32, 4096, 16), M(CDR_F32, 4096, 896), M(CDR_I32, 4096, 16), M(CDR_F32, 4096, 16), V(CDR_I32, 4096), V(CDR_I32, 4096) },
+      .fill = { NORMAL, NORMAL, { 'f', 0, 0 }, { 'u', 0, 0.1 }, { 'f', 0, 0 }, { 'f', 0, 0 } } },
+    { .name = "T4096 16 of 896", .op = &cdr_op_dispatch, .attr = &of_896, .n_in = 1, .make = dispatch_rows, .in = { M(CDR_I32, 4096, 16) }, .fill = { { 'f', 0, 0 } } },
+    { .name = "T4096 16 of 896", .op = &cdr_op_balance_load, .attr = &load_896, .n_in = 2, .make = dispatch_rows, .in = { M(CDR_I32, 4096, 16), V(CDR_I32, 1) },
+      .fill = { { 'f', 0, 0 }, { 'c', 0, 0 } } },
+    { .name = "T4096 E896 1000 bins", .op = &cdr_op_balance_hist, .attr = &hist_1000, .n_in = 6, .make = hist_rows,
+      .in = { M(CDR_F32, 4096, 896), V(CDR_F32, 4096), V(CDR_F32, 896), V(CDR_I32, 4096), V(CDR_I32, 4096), V(CDR_I32, 1) },
+      .fill = { NORMAL, { 'u', 0.7, 0.9 }, { 'n', 0.1, 0 }, { 'f', 0, 0 }, { 'f', 0, 0 }, { 'c', 0, 0 } } },
+    { .name = "E896 1000 bins", .op = &cdr_op_balance_quantile, .attr = &quantile_1000, .n_in = 2, .in = { M(CDR_I32, 896, 1000), V(CDR_I32, 896) },
+      .fill = { { 'i', 0, 8 }, { 'i', 60, 80 } } },
     { .name = "T8192 D2048 bf16", .op = &cdr_op_add, .n_in = 2, .in = { M(CDR_BF16, 8192, 2048), M(CDR_BF16, 8192, 2048) }, .fill = { NORMAL, NORMAL } },
     { .name = "T8192 D2048 f32 to bf16", .op = &cdr_op_copy, .attr = &to_bf16, .n_in = 1, .in = { M(CDR_F32, 8192, 2048) }, .fill = { NORMAL } },
     { .name = "T16384 W32768 D1024 bf16", .op = &cdr_op_embedding, .n_in = 4, .absent = 12, .in = { V(CDR_I32, 16384), M(CDR_BF16, 32768, 1024) },
