@@ -49,6 +49,8 @@ cdr_status cdr__attention_fwd_avx2(const cdr_args *a);
 cdr_status cdr__attention_bwd_avx2(const cdr_args *a);
 cdr_status cdr__attention_fwd_avx512(const cdr_args *a);
 cdr_status cdr__attention_bwd_avx512(const cdr_args *a);
+cdr_status cdr__attention_fwd_avx512_bf16(const cdr_args *a);
+cdr_status cdr__attention_fwd_amx(const cdr_args *a);
 cdr_status cdr__attention_fwd_gathered(const cdr_args *a);
 cdr_status cdr__attention_bwd_gathered(const cdr_args *a);
 cdr_status cdr__attention_fwd_gathered_avx2(const cdr_args *a);
@@ -63,6 +65,8 @@ size_t cdr__attention_fwd_avx2_work(const void *attr, int n_in, int n_out, const
 size_t cdr__attention_bwd_avx2_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__attention_fwd_avx512_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__attention_bwd_avx512_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+size_t cdr__attention_fwd_avx512_bf16_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
+size_t cdr__attention_fwd_amx_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 /* Documents of a training pack: doc[i] .. doc[i+1] are the rows of one; returns their number. doc has T + 1 places.
  * Asserts that start_t is the first row of t's run, or past pos_t (idle rows: a document of their own each). */
 int64_t cdr__attention_docs(const int32_t *start, const int32_t *pos, int64_t T, int32_t *doc);

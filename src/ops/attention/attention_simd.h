@@ -22,9 +22,7 @@
  * the loop, and conversions by the dtype table: 51.8, 56.9; without both 54.9, 63.9. Tasks of 96 rows and tiles of 64 keys in
  * the backward were that; 192 rows and 128 keys, which convert half as often: 58.3, 68.0.
  */
-#include "ops/attention/attention.h"
-#include <math.h>
-#include <omp.h>
+#include "ops/attention/attention_rows.h"
 
 enum { NB = NV * V_LANES,
        KEYS = CDR__ATT_KEYS, ROWS = 192,                        /* forward: keys of a tile, query rows of a task */
@@ -35,37 +33,7 @@ enum { NB = NV * V_LANES,
 _Static_assert(ROWS % GROUP == 0 && BROWS % GROUP == 0 && GROUP % MR == 0 && BKEYS_UP % MR == 0 && KEYS % NB == 0 && BKEYS % NB == 0 && 16 % V_LANES == 0,
                "the register tile divides the blocks");
 
-#define LOG2E 1.44269504088896340736f
-#define LN2 0.693147180559945309417f
-
-static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-static int64_t odd_lines(int64_t n) { return up(n, 16) + (up(n, 16) / 16 % 2 == 0 ? 16 : 0); }
-/* Scratch, cut into pieces; with base NULL it is only measured. */
-typedef struct { char *base; size_t used; } scratch;
-static float *take(scratch *m, int64_t n)
-{
-    float *p = m->base ? (float *)(void *)(m->base + m->used) : NULL;
-    m->used += cdr_align_up((size_t)n * sizeof(float), 64);
-    return p;
-}
-
 /* ---- vectors ---------------------------------------------------------------------------------------------------- */
-/* 2^x. n = round(x), 2^(x - n) by a polynomial of degree 6 (relative minimax on [-1/2, 1/2], 2e-9), 2^n by its bits. Below
- * -126.5: 0. From 127.5 on: infinity. NaN stays NaN (a NaN second operand passes through min and max). */
-static inline vf v_exp2(vf x)
-{
-    x = v_min(v_set(128.0f), v_max(v_set(-127.0f), x));
-    vf n = v_round(x), f = v_sub(x, n);
-    vf p = v_set(0x1.41fbbcp-13f);
-    p = v_fma(p, f, v_set(0x1.5f3e54p-10f));
-    p = v_fma(p, f, v_set(0x1.3b2d4cp-7f));
-    p = v_fma(p, f, v_set(0x1.c6aee8p-5f));
-    p = v_fma(p, f, v_set(0x1.ebfbdcp-3f));
-    p = v_fma(p, f, v_set(0x1.62e430p-1f));
-    p = v_fma(p, f, v_set(1.0f));
-    return v_mul(p, v_pow2(n));
-}
-
 /* A in rows; starts at 0 */
 static __attribute__((noinline)) void tile_new(int64_t k, const float *a, int64_t a_row, const float *b, int64_t b_row, float *c, int64_t c_row)
 {
@@ -87,12 +55,6 @@ static inline void axpy(float a, const float *CDR_RESTRICT x, float *CDR_RESTRIC
     vf av = v_set(a);
     for (int64_t i = 0; i < n; i += V_LANES) v_store(y + i, v_fma(av, v_load(x + i), v_load(y + i)));
 }
-static inline void scale_row(float *x, float c, int64_t n)
-{
-    vf cv = v_set(c);
-    for (int64_t i = 0; i < n; i += V_LANES) v_store(x + i, v_mul(v_load(x + i), cv));
-}
-
 /* dst[i][j] = src[j][i], 8 x 8 */
 static inline void transpose_8x8(const float *src, int64_t src_pitch, float *dst, int64_t dst_pitch)
 {
@@ -187,8 +149,6 @@ static void load_queries(const frame *f, int64_t h, int64_t t, int64_t n, float 
     load_rows(&f->q, t, n, h * f->dk, f->dk, q, f->dk_ld);
     scale_row(q, f->at->scale * LOG2E, n * f->dk_ld);
 }
-static int64_t clamp_keys(int64_t seen, int64_t n) { return seen < 0 ? 0 : CDR_MIN(seen, n); }
-
 /* ---- forward ------------------------------------------------------------------------------------------------------ */
 enum { S_LD = KEYS + 16 };
 typedef struct { float *q, *k, *kt, *v, *s, *o, *m, *l; } fwd_work;
@@ -206,34 +166,6 @@ static size_t fwd_bytes(const cdr_attention_attr *a)
     scratch m = { NULL, 0 };
     fwd_take(&f, &m);
     return m.used;
-}
-
-/* largest of s[0..n) and m */
-static inline float row_max(const float *s, int64_t n, float m)
-{
-    vf top = v_set(m);
-    for (int64_t j = 0; j < n; j += V_LANES) top = v_max(v_first(v_load(s + j), n - j, v_set(-INFINITY)), top);
-    return v_hmax(top);
-}
-/* s = 2^(s - m), zeros from n on up to a multiple of 16; returns their sum */
-static inline float row_exp(float *s, int64_t n, float m)
-{
-    vf sum[16 / V_LANES], mv = v_set(m);
-    for (int g = 0; g < 16 / V_LANES; g++) sum[g] = v_set(0.0f);
-    for (int64_t j = 0; j < n; j += 16)
-        for (int g = 0; g < 16 / V_LANES; g++) {
-            float *at = s + j + g * V_LANES;
-            vf p = v_first(v_exp2(v_sub(v_load(at), mv)), n - j - g * V_LANES, v_set(0.0f));
-            v_store(at, p);
-            sum[g] = v_add(sum[g], p);
-        }
-    return v_hsum16(sum);
-}
-
-/* x[0..n) = rest where the bit is not set */
-static inline void mask_row(float *x, int64_t n, uint64_t bits, float rest)
-{
-    for (int64_t j = 0; j < n; j += V_LANES) v_store(x + j, v_pick((uint32_t)(bits >> j), v_load(x + j), v_set(rest)));
 }
 
 /* GROUP rows (n of them real) from row i on, against a tile of keys; seen[r]: how many of them row r may see, ascending;

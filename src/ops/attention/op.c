@@ -197,10 +197,21 @@ static const char *reject_not_8(const void *attr, int n_in, int n_out, const cdr
     return NULL;
 }
 
+static const char *reject_f32(const void *attr, int n_in, int n_out, const cdr_type *t)
+{
+    if (t[CDR__ATT_Q].dtype != CDR_BF16 || t[CDR__ATT_KV].dtype != CDR_BF16 || (!cdr_absent(&t[CDR__ATT_KR]) && t[CDR__ATT_KR].dtype != CDR_BF16))
+        return "q or a key is not bf16; it would be rounded";
+    if (t[n_in].dtype != CDR_BF16) return "o is asked for in f32; p would be rounded to bf16";
+    return reject_not_8(attr, n_in, n_out, t);
+}
+
 void cdr__attention_ref(const cdr_ref_args *a);
 void cdr__attention_bwd_ref(const cdr_ref_args *a);
 
 static const cdr_kernel attention_kernels[] = {
+    { "amx", "amx", CDR_DEV_CPU, CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16 | CDR_ISA_AMX, reject_f32, cdr__attention_fwd_amx_work, NULL, cdr__attention_fwd_amx },
+    { "avx512_bf16", "bf16dot", CDR_DEV_CPU, CDR_ISA_AVX512 | CDR_ISA_AVX512_BF16, reject_f32, cdr__attention_fwd_avx512_bf16_work, NULL,
+      cdr__attention_fwd_avx512_bf16 },
     { "avx512", "fma", CDR_DEV_CPU, CDR_ISA_AVX512, reject_not_8, cdr__attention_fwd_avx512_work, NULL, cdr__attention_fwd_avx512 },
     { "avx2", "fma", CDR_DEV_CPU, CDR_ISA_AVX2, reject_not_8, cdr__attention_fwd_avx2_work, NULL, cdr__attention_fwd_avx2 },
     { "gathered_avx512", "gathered", CDR_DEV_CPU, CDR_ISA_AVX512, reject_dense, cdr__attention_fwd_gathered_work, NULL, cdr__attention_fwd_gathered_avx512 },

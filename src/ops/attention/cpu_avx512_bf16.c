@@ -1,0 +1,11 @@
+/* attention's forward with products of BF16 pairs by vdpbf16ps (pair.inc), class bf16dot. */
+#define ISA cdr__gemm_avx512_bf16
+enum { GROUP = 24 };
+#include "ops/attention/pair.inc"
+
+cdr_status cdr__attention_fwd_avx512_bf16(const cdr_args *a) { return fwd(a); }
+size_t cdr__attention_fwd_avx512_bf16_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads)
+{
+    (void)n_in, (void)n_out, (void)t;
+    return (size_t)n_threads * thread_bytes(attr);
+}
