@@ -3,17 +3,19 @@
  * Tile 6 x 16: 12 accumulators, 2 vectors of B, 1 or 2 broadcasts of A = 16 registers. A step along k is 12 FMA (6 cycles
  * at two a cycle) beside 2 loads and 6 broadcasts: bound by FMA. BF16 sources become F32 while they are packed.
  *
- * Measured on 2 cores of Zen 3 (AVX2 only) that other work shared, F32, GFLOP/s, best of short windows, oneDNN 2.6 timed in
- * turn with it; FMA peak 97.5 on one core, 195 on two:
- *   rows x columns x k    1 thread (share)   oneDNN    2 threads (share)   oneDNN
- *   2048 x 2048 x 2048    85.7 (88 %)        78.7      160.6 (82 %)        149.5
- *   4096 x 256 x 1024     87.9 (90 %)        69.8      165.7 (85 %)        117.7
- *   4096 x 1024 x 256     86.3 (88 %)        86.9      172   (88 %)        170.7
- *   512 x 512 x 512       89.0 (91 %)        84.4      166.9 (86 %)        165.4
- *   64 x 3072 x 3584      69.5 (71 %)        64.0      118   (60 %)        132
- *   16 x 3072 x 3584      42.5 (44 %)        38.9      65.5  (34 %)        82.5
- * The last two are bound by packing the weights. Beside a busy sibling thread of the core all fall to 60 to 65 %.
- * Tried: k unrolled by 4 (gcc 12 spills, 10 % slower); tile 4 x 24 (equal, worse on few rows); one prefetch in 4 units. */
+ * Floor: 2 m n k at two FMAs a cycle (97.5 GFLOP/s a core of Zen 3, 195 on two); few rows: the bytes of B at 17.6 GB/s on two cores.
+ * Measured on Zen 3 beside other work, best of short windows, rows x columns x k, one thread unless it says two:
+ *   the kernel alone, its operands in L2                     94.5 GFLOP/s (97 %); in pieces of 512, 256: 92, 88.5 (a call costs 100 cycles)
+ *   512 x 256 x 256 F32                                      93.7         (96 %)
+ *   16 x 512 x 3584, 64 x 256 x 3584, BF16 PANEL16           89, 82.5     (91, 85 %)
+ *   16 x 512 x 3584, BF16 rows, packed piece by piece        69           (71 %), 53 before
+ *   1 x 3072 x 3584, BF16 rows, two threads                  17.8 GB/s    (101 % of reading memory, some of it from L3), 48 % before
+ *   1024 x 256 x 4096 F32, both operands transposed, two     122          (63 %), 92 (47 %) before, in turn with it
+ *   2048 x 2048 x 2048 F32, two                              161          (83 %), 126 (66 %) before, in turn with it
+ * Lost there: packing A^T (1.6 elements a ns where rows are 8 KiB apart), packing B (4.8, BF16 7), and neighbours on the cores.
+ * Tried: k unrolled by 4 (gcc 12 spills, 10 % slower); tile 4 x 24 (equal, worse on few rows); one prefetch in 4 units; packing F32 rows
+ * of A that are dense already (equal in the kernel, 2 to 5 % slower in all); 4 to 16 units at a time, or stores that do not overlap, in
+ * packing A^T (equal). */
 #include "ops/linear/gemm_simd.h"
 
 enum { MR = 6, NR = 16 };

