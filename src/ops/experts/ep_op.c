@@ -218,9 +218,11 @@ cdr_cost cdr__experts_ep_cost_bwd(const void *attr, int n_in, int n_out, const c
 
 /* ---- kernels --------------------------------------------------------------------------------------------------------- */
 typedef const void *attr_p;
+#define WORK_ARGS attr_p at, int n_in, int n_out, const cdr_type *t, int n
+#define UNUSED (void)n_in, (void)n_out
 #define ENTRIES(isa) \
-    static size_t work_##isa(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_fwd_bytes(&cdr__experts_##isa, at, t, n); } \
-    static size_t bwd_work_##isa(attr_p at, int n_in, int n_out, const cdr_type *t, int n) { (void)n_in, (void)n_out; return cdr__ep_bwd_bytes(&cdr__experts_##isa, at, t, n); } \
+    static size_t work_##isa(WORK_ARGS) { UNUSED; return cdr__ep_fwd_bytes(&cdr__experts_##isa, at, t, n); } \
+    static size_t bwd_work_##isa(WORK_ARGS) { UNUSED; return cdr__ep_bwd_bytes(&cdr__experts_##isa, at, t, n); } \
     static cdr_status fwd_##isa(const cdr_args *a) { return cdr__ep_fwd(a, &cdr__experts_##isa); } \
     static cdr_status bwd_##isa(const cdr_args *a) { return cdr__ep_bwd(a, &cdr__experts_##isa); }
 ENTRIES(base)

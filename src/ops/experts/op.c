@@ -16,6 +16,7 @@
  * weights (MXFP4), which are exact in F32. g and c are rounded where they are made, so that keeping them, in gu, or making them again
  * gives the same bits. Rows of (4) are rounded as those of (2) are: half the bytes, here and between ranks. Nothing depends on capacity
  * or threads.
+ * Products of BF16 (classes bf16dot, amx) round du, dg and dc to BF16 and take h as a sum of two; (5), (6) are F32 in all.
  * Weights are addressed by an offset table where there is one, never by stride alone. All offsets are 64 bits. */
 #include "ops/experts/experts.h"
 #include "ops/cpu.h"
