@@ -8,9 +8,9 @@
  * Floor: a step of 2 x 2 is 4 tdpbf16ps of 16 cycles; its 4 loads take 36 cycles from L1, 84 from L2 (48 bytes a cycle). Measured on an
  * Emerald Rapids core: 2,900 GFLOP/s in registers and with loads from L1, 2,100 with loads from L2, 1,810 this kernel over 8 tiles of A
  * and a panel of B in L2 (86 % of what the loads allow). A neighbour thread that uses the tiles halves all of these.
- * 2048 x 2048 x 2048: 930 a core, 1,800 on two; 256 x 3072 x 3584 from VNNI64 940, 1,765. What is lost there: B and A come from L3.
+ * 2048 x 2048 x 2048: 930 a core, 1,800 on two; 1,910 from VNNI64; 256 x 3072 x 3584 from VNNI64 900, 1,730. What is lost there: B and A come from L3.
  * Tried: prefetching the next panel of B (5 to 10 % slower); pieces of 64 and 128 units, so that B stays in L1 (20, 15 % slower: each
- * piece loads and stores C, 89 cycles for 4 registers); blocks of 512 rows of A (30 % slower: L2 overflows). */
+ * piece loads and stores C, 89 cycles for 4 registers); blocks of 512 rows of A (23 % slower: L2 overflows). */
 #include "ops/linear/gemm_simd.h"
 #include <assert.h>
 

@@ -13,8 +13,8 @@
  *   WIDEN    the same, but BF16 where the path computes in F32: the first tile of rows widens a piece on its way into L1
  *   PIECES   packed into L1 and used at once                  rows that fit one block: a panel is never written to memory
  *
- * Tried: threads that share a packed B and split the rows, two barriers a block (Emerald Rapids, two cores: 205 GFLOP/s F32 at 2048 cubed
- * against 290); a 2 MiB share of packed B for a thread (AMX: 10 % slower than 4, A is packed twice as often).
+ * Tried: threads that share a packed B and split the rows, two barriers a block (Emerald Rapids, two cores, F32 at 2048 cubed: 278 GFLOP/s at
+ * best against 294); a 2 MiB share of packed B for a thread (AMX: 15 % slower than 4, A is packed twice as often).
  *
  * Threads form a grid: each has rows and columns of its own, packs what it needs and waits for nobody. Neither changes a bit.
  * Scratch of a thread: its packed B, 4 MiB or one panel; its block of A, a_units of the ISA; accumulators. */
