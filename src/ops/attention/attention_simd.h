@@ -18,6 +18,8 @@
  * 13.8 ms at the 97.5 GFLOP/s of FMA that one Zen 3 core reached beside it. AVX2, bf16, CPU time of one thread: 9.1 ms
  * forward (60 % of the floor's rate), 19.8 ms backward (70 %); 128 + 64, v = 128: 70 % and 68 %. Threads take (head, rows)
  * and (head, document): a pack of one document keeps no more threads busy in the backward than it has heads.
+ * 128 + 64, v = 128, bf16, best of many short calls on a shared core: T 512 72.6 forward and 77.5 backward, T 1024 73.7 and 72.4; before the
+ * groups of rows and the odd pitches 71.0 and 73.8 (T 512), 71.3 and 73.3 (T 1024); backward at T 256 57.3, then 70.4.
  * Tried, GFLOP/s forward and backward (same case): accumulators in an array, which gcc 12 moves through the stack around
  * the loop, and conversions by the dtype table: 51.8, 56.9; without both 54.9, 63.9. Tasks of 96 rows and tiles of 64 keys in
  * the backward were that; 192 rows and 128 keys, which convert half as often: 58.3, 68.0.

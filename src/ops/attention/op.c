@@ -7,7 +7,8 @@
  *   dq_th = scale sum_s ds_ts k_sh,  dk_sh = scale sum_t ds_ts q_th,  dkr_s = sum_h of dk_sh's ext part          (5)
  * Sources: spec/model.md, 3.4 (K3's technical report, 2.1.2: o kept in F32 for delta); (3)-(5) Dao 2022, derived again
  * here and checked by finite differences.
- * Precision: scores, statistics and sums in F32; p and ds are never rounded. delta from a BF16 o costs 7e-4 to 1.2e-2 in
+ * Precision: scores, statistics and sums in F32; p and ds are never rounded, but for p in the
+ * forward on products of BF16 (pair.inc: 1.7e-3), which o in F32 does not take. delta from a BF16 o costs 7e-4 to 1.2e-2 in
  * dq and dk (spec/numerics.md, 4.7), so o32 is kept beside o; where o is F32 it is its own o32.
  * sel carries no gradient. The mask must be the one that the forward had: it is an operand, never made again.
  */
