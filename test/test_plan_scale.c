@@ -117,8 +117,8 @@ static void traffic_is_the_formulas(void)
     T_NEAR(moved(j, "expert", "experts_ep", NULL), exchange, 0);
     /* uniform routing: 7 of 63 peers are in the node */
     T_NEAR(moved(j, "expert", "experts_ep", "nvlink"), (double)exchange * 7 / 63, LAYERS * MICRO);
-    /* the head, forward and backward, all but the rank's own part; 7 of 8 nodes' parts come over the network, once a node */
-    int64_t head = head_bytes / RANKS * (RANKS - 1) * 2 * MICRO;
+    /* the head, once, all but the rank's own part; 7 of 8 nodes' parts come over the network, once a node */
+    int64_t head = head_bytes / RANKS * (RANKS - 1) * MICRO;
     T_NEAR(moved(j, "shard", "loss_frozen_pieces", NULL), head, 0);
     T_NEAR(moved(j, "shard", "loss_frozen_pieces", "network"), (double)head * 7 / 63, LAYERS * MICRO);
     /* replicas are 64 ranks apart */
