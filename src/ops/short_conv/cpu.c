@@ -35,14 +35,16 @@ static void load_weight(void *w, const cdr_type *t, int64_t pitch, float *w_WP)
 typedef struct {                     /* x and its documents */
     void *x; const cdr_type *tx; void *hist; const cdr_type *thist;      /* hist NULL: none */
     const int32_t *start_T, *pos_T; int64_t T, P, W, pitch;              /* pitch: of w_WP */
+    int64_t x_bytes, row_bytes;      /* of an element and of a row of x */
     const float *w_WP;
 } conv;
 
 static conv conv_of(const cdr_args *a, int first)          /* first: operand number of x */
 {
     const cdr_type *tx = &a->type[first];
-    return (conv){ .x = a->ptr[first], .tx = tx, .start_T = a->ptr[first + 2], .pos_T = a->ptr[first + 3], .T = tx->n[0], .P = tx->n[1],
-                   .W = a->type[first + 1].n[2], .pitch = cdr_padded(tx->n[1]), .w_WP = a->work };
+    const int64_t x_bytes = (int64_t)cdr_dtype_bytes(tx->dtype, 1);
+    return (conv){ .x_bytes = x_bytes, .row_bytes = x_bytes * cdr_type_pitch(tx), .x = a->ptr[first], .tx = tx,
+                   .start_T = a->ptr[first + 2], .pos_T = a->ptr[first + 3], .T = tx->n[0], .P = tx->n[1], .W = a->type[first + 1].n[2], .pitch = cdr_padded(tx->n[1]), .w_WP = a->work };
 }
 
 static int64_t n_before(const conv *s, int64_t t) { return (int64_t)s->pos_T[t] - s->start_T[t]; }
@@ -55,19 +57,19 @@ static void inputs_of(const conv *s, int64_t t, int64_t at, cdr__conv_taps *p)
     CDR_CHECK(s->hist || n <= t);                          /* data: a document that began earlier needs its history */
     p->dtype = s->tx->dtype;
     p->n = 0;
+    const char *row = (const char *)s->x + t * s->row_bytes + at * s->x_bytes;
     for (int64_t m = 0; m < s->W && m <= n; m++, p->n++) {
-        const char *row = t >= m ? cdr_row(s->x, s->tx, t - m) : cdr_row(s->hist, s->thist, s->W - 1 + t - m);
-        p->x[m] = row + cdr_dtype_bytes(p->dtype, at);
+        p->x[m] = t >= m ? row - m * s->row_bytes : (const char *)cdr_row(s->hist, s->thist, s->W - 1 + t - m) + at * s->x_bytes;
         p->w[m] = weight(s, m, at);
     }
 }
 
 /* A block's part of a row that is worked on soon: rows lie a page apart, which the hardware does not foresee. */
-static void prefetch(const void *p, const cdr_type *t, int64_t row, int64_t at, int64_t n)
+static void prefetch(const void *p, int64_t row_bytes, int64_t at_bytes, int64_t bytes, int64_t row, int64_t T)
 {
-    if (row >= t->n[0]) return;
-    const char *from = (const char *)p + cdr_dtype_bytes(t->dtype, row * cdr_type_pitch(t) + at);
-    for (int64_t b = 0, bytes = (int64_t)cdr_dtype_bytes(t->dtype, n); b < bytes; b += 64) __builtin_prefetch(from + b);
+    if (row >= T) return;
+    const char *from = (const char *)p + row * row_bytes + at_bytes;
+    for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(from + b);
 }
 
 /* (3): the rows are collected before the first is written, since they may be rows of the old history. */
@@ -105,7 +107,7 @@ cdr_status cdr__short_conv_fwd(const cdr_args *a, const cdr__short_conv_rows *ro
                 int64_t n = CDR_MIN(s.P - at, (int64_t)CDR_CONV_BLOCK);
                 for (int64_t t = b * n_rows; t < CDR_MIN((b + 1) * n_rows, s.T); t++) {
                     cdr__conv_taps p;
-                    prefetch(s.x, s.tx, t + PREFETCH_ROWS, at, n);
+                    prefetch(s.x, s.row_bytes, at * s.x_bytes, n * s.x_bytes, t + PREFETCH_ROWS, s.T);
                     inputs_of(&s, t, at, &p);              /* none in an idle row: zeros */
                     rows->forward(&p, ty->dtype, cdr_row(a->ptr[4], ty, t), at, n, stream);
                 }
@@ -142,13 +144,14 @@ static void backward_block(const cdr_args *a, const conv *s, const cdr__short_co
                            float *sum_WP, float *ring)
 {
     const cdr_type *tdy = &a->type[0], *tdx = &a->type[5];
+    const int64_t dy_bytes = (int64_t)cdr_dtype_bytes(tdy->dtype, 1);
     float *sum[CDR_SHORT_CONV_MAX];
     cdr__conv_taps p;
     for (int64_t m = 0; m < s->W; m++) sum[m] = sum_WP + (s->W - 1 - m) * s->pitch + at;
     for (int64_t t = first; t < end + s->W - 1; t++) {
         if (t < s->T && n_before(s, t) >= 0) {
-            prefetch(s->x, s->tx, t + PREFETCH_ROWS, at, n);
-            prefetch(a->ptr[0], tdy, t + PREFETCH_ROWS, at, n);
+            prefetch(s->x, s->row_bytes, at * s->x_bytes, n * s->x_bytes, t + PREFETCH_ROWS, s->T);
+            prefetch(a->ptr[0], dy_bytes * cdr_type_pitch(tdy), at * dy_bytes, n * dy_bytes, t + PREFETCH_ROWS, s->T);
             inputs_of(s, t, at, &p);
             rows->backward(&p, tdy->dtype, cdr_row(a->ptr[0], tdy, t), ring + t % s->W * CDR_CONV_BLOCK, t < end ? sum : NULL, at, n);
         }

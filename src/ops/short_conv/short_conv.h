@@ -29,7 +29,7 @@ void cdr__short_conv_ref(const cdr_ref_args *a);
 void cdr__short_conv_bwd_ref(const cdr_ref_args *a);
 size_t cdr__short_conv_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
 size_t cdr__short_conv_bwd_work(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads);
-enum { CDR_CONV_BLOCK = 256 };         /* channels that are worked on at a time */
+enum { CDR_CONV_BLOCK = 512 };         /* channels that are worked on at a time */
 typedef struct {                     /* what is summed for one row: w_k x_k, k ascending; x_k in dtype, both from a block's first channel on */
     int n, dtype;
     const float *w[CDR_SHORT_CONV_MAX]; const void *x[CDR_SHORT_CONV_MAX];
