@@ -1,6 +1,6 @@
 # Thin front of CMake and Ninja. `make demo` and `make check` do all of their set-up.
 BUILD ?= build
-.PHONY: all setup demo check rehearse bench plugin tidy fuzz sanitize clean
+.PHONY: all setup demo check base emulate rehearse bench plugin tidy fuzz sanitize clean
 
 all: setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release >$(BUILD).log 2>&1 || (cat $(BUILD).log; exit 1)
@@ -15,6 +15,14 @@ demo: all
 
 check: all
 	@tools/check.sh $(BUILD)
+
+# The portable kernels alone, and under memcheck
+base: all
+	@tools/base.sh $(BUILD)
+
+# The AVX-512 and AMX kernels with their instructions emulated
+emulate: setup
+	@tools/emulate.sh
 
 # 128 ranks on this machine, expert groups of 64, all 93 layers at toy width: the losses of one rank, bit for bit
 rehearse: all

@@ -2,9 +2,10 @@
  * instructions are the processor's or emulated.
  *   bits_hash            each base kernel over its operator's table of cases, and a small model that is trained, evaluated and
  *                        sampled with base kernels alone
- *   bits_hash kernels    each kernel of this machine, capped by CADRE_ISA, over its operator's cases, and the matrix product by
- *                        each of its paths on numbers of all sizes: also where products and sums are subnormal
- * test/test_compilers.sh and test/test_emulated.sh compare what different builds print. */
+ *   bits_hash kernels    each kernel of this machine, capped by CADRE_ISA, over its operator's cases
+ *   bits_hash products   the matrix product by each path of this machine on numbers of all sizes: also where products and sums
+ *                        are subnormal. A path's class fixes these bits; test/golden/products.txt has them from a processor
+ * test/test_compilers.sh and tools/emulate.sh compare what different builds print. */
 #include "ops/linear/gemm.h"
 #include "run/check.h"
 #include "tiny.h"
@@ -72,7 +73,7 @@ static void draw_bf16(uint16_t *x, int64_t n, uint64_t stream, unsigned lo, unsi
 }
 
 /* y_MN = a_MK b_NK^T, BF16 operands, F32 result; the sums stay far below infinity */
-static void products(uint32_t isa)
+static int products(uint32_t isa)
 {
     static const struct { const char *name; uint32_t needs; } path[] = {
         { "base", 0 }, { "avx2", CDR_ISA_AVX2 }, { "avx512", CDR_ISA_AVX2 | CDR_ISA_AVX512 },
@@ -102,6 +103,7 @@ static void products(uint32_t isa)
             }
             printf("product by %s, numbers %s: %016llx of %lld bytes\n", path[p].name, sizes[k].name, (unsigned long long)s.hash, (long long)s.n);
         }
+    return 0;
 }
 
 static int model(int dtype)
@@ -128,7 +130,7 @@ static int model(int dtype)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "kernels") == 0) {
+    if (argc > 1) {
         cdr_err err = { CDR_OK, "", "" };
         const uint32_t isa = cdr_cpu_isa(&err);
         if (err.status != CDR_OK) {
@@ -136,8 +138,10 @@ int main(int argc, char **argv)
             return 2;
         }
         printf("level %s\n", cdr_isa_name(isa));
-        products(isa);
-        return kernels(isa);
+        if (strcmp(argv[1], "kernels") == 0) return kernels(isa);
+        if (strcmp(argv[1], "products") == 0) return products(isa);
+        fprintf(stderr, "bits_hash [kernels | products]\n");
+        return 2;
     }
     int n_bad = model(CDR_F32) + model(CDR_BF16);              /* first: a child forked after an OpenMP region hangs */
     n_bad += kernels(0);
