@@ -45,6 +45,14 @@ static void panels_change_no_bit(void)
     both_ways(c, "two ranks");
     c.expert = 2;
     both_ways(c, "two ranks, an expert group");
+    c.experts = false;                                     /* stacks without adapters, exchanged rows; then on one rank */
+    both_ways(c, "two ranks, an expert group, no adapters on experts");
+    c = lora_default();
+    c.filled = true;
+    c.experts = false;
+    both_ways(c, "no adapters on experts");
+    c.packed = true;
+    both_ways(c, "packed experts");
 }
 
 /* The bundle of the small K3.1 for one rank; none: all of it trains. */

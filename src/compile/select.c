@@ -120,7 +120,7 @@ static void layouts_why(cdr_text *out, const cdr_bundle *b)
         const cdr_param *q = &b->params[i];
         if (q->global.n_dim < 2) continue;
         cdr_type_print(t, &b->shared[q->shard].t);
-        cdr_text_printf(out, "layout %s %s: %s: %s\n", q->name, t, cdr_layout_row(q->layout)->name, q->layout_why);
+        cdr_text_printf(out, "layout %s %s%s: %s\n", q->name, t, q->layout == CDR_ROWS ? " rows" : "", q->layout_why);
     }
 }
 
