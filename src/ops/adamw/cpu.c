@@ -1,5 +1,7 @@
 /* adamw, CPU kernels: the loop over blocks, which all instruction sets share, and the base block. Bound: memory.
- * A thread takes runs of 1024 elements, so that of a block's seven arrays the ones read stay in L1 until the copy is rounded. */
+ * A thread takes runs of 1024 elements, so that w is still in L1 when the copy is rounded from it. In cache, one thread of Zen 3: 0.65 ns an
+ * element with AVX2 and 1.3 in base; a scalar loop, to which a compiler's test for overlap leads where updates are in place, 3.6. The memory's
+ * share of two threads is 1.6. Tried: stores past the caches: with four streams 1.5 to 3 times slower. */
 #include "ops/adamw/rows.inc"
 
 enum { RUN_ELEMS = 1024 };
