@@ -10,10 +10,10 @@ typedef int32_t row_words __attribute__((vector_size(32), may_alias));
 static inline const row_lanes *row_at(const float *p) { return (const row_lanes *)(const void *)p; }
 
 /* lo, hi: partial sums 0 .. 7 and 8 .. 15 */
-static inline float row_merge(row_lanes lo, row_lanes hi)
+static inline float row_merge(const row_lanes *lo, const row_lanes *hi)      /* pointers: without AVX a vector of 32 bytes has no way to be passed */
 {
     float sum[8];
-    const row_lanes both = lo + hi;
+    const row_lanes both = *lo + *hi;
     memcpy(sum, &both, sizeof sum);
     for (int w = 4; w > 0; w /= 2)
         for (int j = 0; j < w; j++) sum[j] += sum[j + w];
@@ -48,7 +48,7 @@ static inline float row_sum(const float *x, int64_t n)
         if (j < 8) lo[j] += x[i + j];
         else hi[j - 8] += x[i + j];
     }
-    return row_merge(lo, hi);
+    return row_merge(&lo, &hi);
 }
 
 /* m' = max(m, max_i l_i), s' = s exp(m - m') + sum_i exp(l_i - m'). A NaN passes the maximum by and reaches the sum. */
@@ -70,7 +70,7 @@ static void row_stats(const float *l, int64_t n, float *m, float *s)
         if (j % 16 < 8) lo[j % 16] += cdr_exp(l[i + j] - top);
         else hi[j % 16 - 8] += cdr_exp(l[i + j] - top);
     }
-    *s = *s * cdr_exp(*m - top) + row_merge(lo, hi);
+    *s = *s * cdr_exp(*m - top) + row_merge(&lo, &hi);
     *m = top;
 }
 
