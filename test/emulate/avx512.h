@@ -33,16 +33,20 @@
 #define __AMX_TILE__ 1
 #define __AMX_BF16__ 1
 
+/* Vectors of BF16 are words here: clang's own type would be converted by way of F32 on a processor without BF16. */
+#define __m512bh __m512i
+#define __m256bh __m256i
+
 #define EMU static inline __attribute__((always_inline, unused))
 
 /* ---- halves, lanes ------------------------------------------------------------------------------------------------ */
 typedef union {
-    __m512 f; __m512d d; __m512i i; __m512bh b;
+    __m512 f; __m512d d; __m512i i;
     __m256 fh[2]; __m256i ih[2]; __m128 fq[4]; __m128i iq[4];
     float f32[16]; int32_t i32[16]; uint32_t u32[16]; int16_t i16[32]; uint16_t u16[32]; int8_t i8[64]; uint8_t u8[64]; uint64_t u64[8];
 } emu_512;
 typedef union {
-    __m256 f; __m256i i; __m256bh b;
+    __m256 f; __m256i i;
     float f32[8]; int32_t i32[8]; uint32_t u32[8]; uint16_t u16[16]; uint8_t u8[32]; uint64_t u64[4];
 } emu_256;
 typedef union { __m128i i; uint8_t u8[16]; } emu_128;
@@ -252,6 +256,7 @@ EMU __m512 emu_join_ps(__m256 lo, __m256 hi) { emu_512 u; u.fh[0] = lo; u.fh[1] 
 EMU __m512i emu_join_i(__m256i lo, __m256i hi) { emu_512 u; u.ih[0] = lo; u.ih[1] = hi; return u.i; }
 EMU __m512 emu_insert_half_ps(__m512 x, __m256 y, int i) { emu_512 u = emu_of_f(x); u.fh[i & 1] = y; return u.f; }
 EMU __m512i emu_insert_half_i(__m512i x, __m256i y, int i) { emu_512 u = emu_of_i(x); u.ih[i & 1] = y; return u.i; }
+EMU __m512i emu_insert_quarter_i(__m512i x, __m128i y, int i) { emu_512 u = emu_of_i(x); u.iq[i & 3] = y; return u.i; }
 EMU __m512 emu_4_quarters_ps(__m128 x) { emu_512 u; u.fq[0] = u.fq[1] = u.fq[2] = u.fq[3] = x; return u.f; }
 EMU __m512i emu_4_quarters_i(__m128i x) { emu_512 u; u.iq[0] = u.iq[1] = u.iq[2] = u.iq[3] = x; return u.i; }
 EMU __m512 emu_quarters_ps(__m512 x, __m512 y, int m)
@@ -279,6 +284,7 @@ EMU __m512 emu_quarters_ps(__m512 x, __m512 y, int m)
 #define _mm512_extracti32x4_epi32 emu_quarter_i
 #define _mm512_insertf32x8 emu_insert_half_ps
 #define _mm512_inserti32x8 emu_insert_half_i
+#define _mm512_inserti32x4 emu_insert_quarter_i
 #define _mm512_inserti64x4 emu_insert_half_i
 #define _mm512_broadcast_f32x4 emu_4_quarters_ps
 #define _mm512_broadcast_i32x4 emu_4_quarters_i
@@ -494,7 +500,7 @@ EMU __m256 emu_dp256(__m256 c, __m256i a, __m256i b)                            
 }
 EMU __m512 emu_dpbf16_ps(__m512 c, __m512bh a, __m512bh b)
 {
-    emu_512 x = { .b = a }, y = { .b = b }, z = { .f = c };
+    emu_512 x = { .i = a }, y = { .i = b }, z = { .f = c };
     return emu_join_ps(emu_dp256(z.fh[0], x.ih[0], y.ih[0]), emu_dp256(z.fh[1], x.ih[1], y.ih[1]));
 }
 EMU __m256 emu_dpbf16_ps256(__m256 c, __m256bh a, __m256bh b) { return emu_dp256(c, (__m256i)a, (__m256i)b); }
@@ -510,14 +516,14 @@ EMU __m256bh emu_cvtneps_pbh(__m512 x)
     const emu_512 a = emu_of_f(x);
     emu_256 r;
     for (int i = 0; i < 16; i++) r.u16[i] = emu_round_bf16(a.u32[i]);
-    return r.b;
+    return r.i;
 }
 EMU __m512bh emu_cvtne2ps_pbh(__m512 upper, __m512 lower)
 {
     emu_512 r;
     r.ih[0] = (__m256i)emu_cvtneps_pbh(lower);
     r.ih[1] = (__m256i)emu_cvtneps_pbh(upper);
-    return r.b;
+    return r.i;
 }
 #define _mm512_dpbf16_ps emu_dpbf16_ps
 #define _mm256_dpbf16_ps emu_dpbf16_ps256
