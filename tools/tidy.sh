@@ -11,7 +11,7 @@ compile() { # file, language
     case "$1" in
         *_amx.c) isa="-march=x86-64-v4 -mavx512bf16 -mavx512vnni -mamx-tile -mamx-bf16" ;;
         *_avx512_bf16.c) isa="-march=x86-64-v4 -mavx512bf16 -mavx512vnni" ;;
-        *_avx512.c) isa="-march=x86-64-v4" ;;
+        *_avx512.c|*_avx512_simd.h) isa="-march=x86-64-v4" ;;
         *_avx2.c|*_simd.h|*/gemm_isa.h) isa="-march=x86-64-v3" ;;
     esac
     warn="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wvla"
@@ -89,8 +89,8 @@ if find_clang; then
     {
         # builtin.c needs a header that CMake generates; gcc compiles it in every build
         git ls-files 'src/*.c' 'test/*.c' | grep -v '^src/recipe/builtin\.c$' | sed 's/^/c /'
-        # attention_simd.h is the body of the files that include it
-        git ls-files 'src/*.h' 'include/*.h' | grep -v '/attention_simd\.h$' | sed 's/.*/c-header &\nc++-header &/'
+        # attention_simd.h and attention_rows.h are bodies of the files that include them
+        git ls-files 'src/*.h' 'include/*.h' | grep -v '/attention_\(simd\|rows\)\.h$' | sed 's/.*/c-header &\nc++-header &/'
     } | xargs -P 2 -n 2 sh "$0" --compile >>"$found" 2>&1
     n=$(grep -c '^skip ' "$found")
     [ "$n" = 0 ] || echo "note: $n files not checked with $CLANG, which has no omp.h here (apt: libomp-19-dev)" >&2

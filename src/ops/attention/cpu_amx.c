@@ -1,6 +1,7 @@
 /* attention's forward with products in AMX tiles (pair.inc), class amx. */
 #define ISA cdr__gemm_amx
 enum { GROUP = 32 };
+#define PAIRS(high, low) _mm512_cvtne2ps_pbh(high, low)      /* of BF16: 16 and 16 of F32, rounded */
 #include "ops/attention/pair.inc"
 
 cdr_status cdr__attention_fwd_amx(const cdr_args *a) { return fwd(a); }

@@ -1,7 +1,7 @@
 /* attention with AVX-512: the vector and the register tile of attention_simd.h.
  * Tile 12 x 32: 24 accumulators, 2 vectors of B, a broadcast of A = 27 of 32 registers; a step is 24 FMA beside 2 loads
  * and 12 broadcasts. */
-#include "ops/attention/vector_avx512.h"
+#include "ops/attention/vector_avx512_simd.h"
 
 enum { MR = 12, NV = 2 };
 /* The accumulators are named: gcc 12 moves an array of them through the stack before and after the loop. */

@@ -1,6 +1,7 @@
 /* attention's forward with products of BF16 pairs by vdpbf16ps (pair.inc), class bf16dot. */
 #define ISA cdr__gemm_avx512_bf16
 enum { GROUP = 24 };
+#define PAIRS(high, low) _mm512_cvtne2ps_pbh(high, low)      /* of BF16: 16 and 16 of F32, rounded */
 #include "ops/attention/pair.inc"
 
 cdr_status cdr__attention_fwd_avx512_bf16(const cdr_args *a) { return fwd(a); }

@@ -1,6 +1,6 @@
-/* vector_avx512.h: the vector of attention's AVX-512 kernels (attention_rows.h). */
-#ifndef CDR_OPS_ATTENTION_VECTOR_AVX512_H
-#define CDR_OPS_ATTENTION_VECTOR_AVX512_H
+/* vector_avx512_simd.h: the vector of attention's AVX-512 kernels (attention_rows.h). */
+#ifndef CDR_OPS_ATTENTION_VECTOR_AVX512_SIMD_H
+#define CDR_OPS_ATTENTION_VECTOR_AVX512_SIMD_H
 #include "base/base.h"
 #include <immintrin.h>
 
