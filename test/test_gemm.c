@@ -52,7 +52,7 @@ static void run(int path, const shape *s, const void *a, const void *b, int layo
     const size_t bytes = cdr__gemm_work_bytes(path, s->m, s->n, s->k, n_threads);
     char *work = aligned(bytes + 64);
     cdr__gemm(path, &g, work, n_threads);
-    for (int i = 0; i < 64; i++) if ((uint8_t)work[bytes + (size_t)i] != 0xff) T_CHECK(!"writes behind its scratch");
+    for (int i = 0; i < 64; i++) if ((uint8_t)work[bytes + (size_t)i] != 0xff) T_CHECK(false && "writes behind its scratch");
     free(work);
 }
 
@@ -100,7 +100,7 @@ static void check_panels(int i_path, const shape *s, const void *a, const void *
             free(c);
             c = start_of_c(s);
             run(paths[i_path].path, s, a, panels, layouts[l], n_threads, c);
-            if (!same_bits(cdr_layout_row(layouts[l])->name, paths[i_path].name, s, c, want)) T_CHECK(!"panels give other bits than rows");
+            if (!same_bits(cdr_layout_row(layouts[l])->name, paths[i_path].name, s, c, want)) T_CHECK(false && "panels give other bits than rows");
         }
         free(panels);
         free(c);
@@ -117,13 +117,13 @@ static void check(int i_path, const shape *s)
     run(path, s, a, b, CDR_ROWS, 2, c);
     if (!paths[i_path].bf16_only) {
         by_definition(path, s, a, b, again);
-        if (!same_bits("the chain", paths[i_path].name, s, c, again)) T_CHECK(!"other bits than its class");
+        if (!same_bits("the chain", paths[i_path].name, s, c, again)) T_CHECK(false && "other bits than its class");
     }
     for (int n_threads = 1; n_threads <= 5; n_threads += 2) {
         free(again);
         again = start_of_c(s);
         run(path, s, a, b, CDR_ROWS, n_threads, again);
-        if (!same_bits("threads", paths[i_path].name, s, again, c)) T_CHECK(!"other bits with other threads");
+        if (!same_bits("threads", paths[i_path].name, s, again, c)) T_CHECK(false && "other bits with other threads");
     }
     check_panels(i_path, s, a, b, c);
     if (!s->a_cols && !s->upper && s->m > 0)         /* the last row alone, with the columns of a smaller n */
@@ -137,7 +137,7 @@ static void check(int i_path, const shape *s)
             memcpy(y, (char *)first_c + cdr_dtype_bytes(s->ct, last * s->n), (size_t)cdr_dtype_bytes(s->ct, one.n));
             run(path, &one, (const char *)a + cdr_dtype_bytes(s->at, last * s->k), b, CDR_ROWS, 1, y);
             if (!same_bits("a row alone", paths[i_path].name, &one, y, (const char *)c + cdr_dtype_bytes(s->ct, last * s->n)))
-                T_CHECK(!"a row has other bits alone");
+                T_CHECK(false && "a row has other bits alone");
             free(first_c);
             free(y);
         }
