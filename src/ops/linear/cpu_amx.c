@@ -7,7 +7,7 @@
  * [m/32][k/32][32][32]: two of them side by side.
  * Floor: a step of 2 x 2 is 4 tdpbf16ps of 16 cycles; its 4 loads take 36 cycles from L1, 84 from L2 (48 bytes a cycle). Measured on an
  * Emerald Rapids core: 2,900 GFLOP/s in registers and with loads from L1, 2,100 with loads from L2, 1,810 this kernel over 8 tiles of A
- * and a panel of B in L2 (86 % of what the loads allow). A neighbour thread that uses the tiles halves all of these.
+ * and a panel of B in L2 (86 % of what the loads allow). The core's other thread halves all of these where it uses the tiles.
  * 2048 x 2048 x 2048: 930 a core, 1,800 on two; 1,910 from VNNI64; 256 x 3072 x 3584 from VNNI64 900, 1,730. What is lost there: B and A come from L3.
  * Tried: prefetching the next panel of B (5 to 10 % slower); pieces of 64 and 128 units, so that B stays in L1 (20, 15 % slower: each
  * piece loads and stores C, 89 cycles for 4 registers); blocks of 512 rows of A (23 % slower: L2 overflows). */
@@ -53,9 +53,10 @@ static void end(void) { _tile_release(); }
 
 static void part_in(float *part, const float *c, int64_t ldc, int rows)
 {
+    __asm__ volatile("" ::: "memory");       /* gcc 12 does not know that a tile load reads memory: the one before stays before, */
     memset(part, 0, SIDE * SIDE * sizeof *part);
     for (int r = 0; r < rows; r++) memcpy(part + r * SIDE, c + r * ldc, SIDE * sizeof *part);
-    __asm__ volatile("" ::: "memory");       /* gcc 12 does not know that a tile load reads memory */
+    __asm__ volatile("" ::: "memory");       /* and the next one after */
 }
 
 static void part_out(const float *part, float *c, int64_t ldc, int rows)
