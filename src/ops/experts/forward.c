@@ -1,5 +1,6 @@
 /* forward.c: equations (1), (2) of op.c. A round: its rows by tiles, then the sums of each token's rows. */
 #include "ops/experts/kernel.h"
+#include <math.h>
 
 enum { GATE, UP, DOWN, N_W };
 
@@ -50,7 +51,7 @@ static void down(const experts *x, thread *th, int64_t e, int64_t m)
         float *nearest = th->gate + i * x->ld_I, *h = th->up + i * x->ld_I;
         memcpy(nearest, h, (size_t)x->I * sizeof(float));
         x->isa->round[CDR_BF16](nearest, x->I);
-        for (int64_t l = 0; l < x->I; l++) h[l] -= nearest[l];
+        for (int64_t l = 0; l < x->I; l++) h[l] = isfinite(nearest[l]) ? h[l] - nearest[l] : 0.0f;      /* inf - inf would make NaN of inf */
     }
     p.first = false;
     cdr__experts_mul(x, &th->w[DOWN], e, p);
