@@ -6,7 +6,8 @@
  *   - calls read it where it lies: not through a gather (FSDP's rows), nor a view of a part of it;
  *   - every call that reads it, in all programs, wishes for that layout (cdr_op.layout of the kernel that was chosen).
  * Else it lies in rows, and layout_why says what is against it. Kernels were chosen for rows and stay: a layout changes where elements
- * lie and no bit of a result. Types, kernels and whole programs alone decide, never a rank's place: all ranks choose alike. */
+ * lie and no bit of a result. Types, kernels and whole programs alone decide, never a rank's place: all ranks
+ * choose alike on machines of one instruction set; the host sees rows, so others agree too. */
 #include "compile/pass.h"
 
 enum { UNREAD = -1 };
@@ -26,6 +27,7 @@ static cdr_param *param_of(cdr_pass *p, const cdr_graph *g, cdr_val v, bool *par
         *part = *part || cdr_graph_at(g, v)->alias_at != 0;
         v = cdr_graph_at(g, v)->alias;
     }
+    CDR_CHECK(cdr_graph_at(g, v)->alias == CDR_NONE);
     const cdr_type *whole = &p->b->shared[root].t;
     *part = *part || !cdr_type_same(&t, whole) || cdr_type_pitch(&t) != cdr_type_pitch(whole);
     return q;
