@@ -184,7 +184,8 @@ typedef struct cdr_op {
     cdr_cost (*cost)(const void *attr, int n_in, int n_out, const cdr_type *t);   /* NULL: reads inputs, writes outputs */
     void (*ref)(const cdr_ref_args *a);
     const cdr_kernel *kernels;    /* best first; ends with name NULL */
-    /* The layout (cdr_layout) of input i, a weight in rows, that kernel k reads without packing it; CDR_ROWS: no wish. t: of all operands.
+    /* The layout (cdr_layout) of input i, a weight in rows, that kernel k can read, and without packing it in a product along its rows (the
+     * product across them, as in the backward, packs from panels); CDR_ROWS: no wish. t: of all operands.
      * Where an operator names a layout for an input, `infer` and the kernel take that input in it. NULL: all kernels read rows. */
     int (*layout)(const cdr_kernel *k, int i, const cdr_type *t);
 } cdr_op;

@@ -14,8 +14,8 @@
  *   AVX512_BF16   acc = vdpbf16ps over the pair (2i, 2i + 1); F32 sources are rounded to BF16 when packed class "bf16dot"
  *   AMX           acc = acc + (even + odd) over 32 of k: even and odd are chains from zero, fma over the even and the odd k of the
  *                 32; k is padded with zeros to whole steps; subnormals are zero; F32 sources as above        class "amx"
- * Panels: weights may lie in the path's own layout, AVX2 PANEL16, AVX-512 PANEL64, both BF16 VNNI64, and are then read where they are; the bits
- * are those of rows.
+ * Panels: weights may lie in the path's own layout, AVX2 PANEL16, AVX-512 PANEL64, both BF16 VNNI64, and are then read where they are,
+ * but with b_across, which packs from them; the bits are those of rows.
  * n_threads 1 enters no parallel region: it may be called by each thread of one, with its own work. */
 #ifndef CDR_OPS_GEMM_H
 #define CDR_OPS_GEMM_H
@@ -52,7 +52,7 @@ typedef struct {
     bool upper;                  /* only C[m][n] with n >= m is wanted: tiles below the diagonal are left out (they keep what was there) */
 } cdr__gemm_args;
 
-/* The panels of a weight that the path reads where they are; CDR_ROWS: none. */
+/* The panels of a weight that the path reads where they are in the product along its rows; with b_across it packs from them. CDR_ROWS: none. */
 int cdr__gemm_layout(int path);
 /* Scratch that a call of these sizes with at most n_threads threads may use. Monotone: enough for any smaller m, n and k. */
 size_t cdr__gemm_work_bytes(int path, int64_t m, int64_t n, int64_t k, int n_threads);
