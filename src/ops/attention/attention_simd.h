@@ -15,12 +15,12 @@
  * Precision: F32; v_exp2 is within 8.1e-08.
  *
  * Speed: bound by FMA. Floor at T = 1024, one document, H = 4, 32 + 32, v = 64 (causal half, 0.54 and 1.34 GFLOP): 5.5 and
- * 13.8 ms at the 97.5 GFLOP/s of FMA that one Zen 3 core reached beside it. AVX2, bf16, CPU time of one thread: 9.1 ms
+ * 13.8 ms at the 97.5 GFLOP/s of FMA that one Zen 3 core reaches. AVX2, bf16, CPU time of one thread: 9.1 ms
  * forward (60 % of the floor's rate), 19.8 ms backward (70 %); 128 + 64, v = 128: 70 % and 68 %. Threads take (head, rows)
  * and (head, document): a pack of one document keeps no more threads busy in the backward than it has heads.
- * 128 + 64, v = 128, bf16, best of many short calls on a shared core: T 512 72.6 forward and 77.5 backward, T 1024 73.7 and 72.4; before the
- * groups of rows and the odd pitches 71.0 and 73.8 (T 512), 71.3 and 73.3 (T 1024); backward at T 256 57.3, then 70.4.
- * Tried, GFLOP/s forward and backward (same case): accumulators in an array, which gcc 12 moves through the stack around
+ * 128 + 64, v = 128, bf16, GFLOP/s, best of many short calls: T 512 72.6 forward and 77.5 backward, T 1024 73.7 and 72.4, T 256 70.4 backward.
+ * Tried, GFLOP/s forward and backward (same case): without groups of rows and odd pitches 71.0, 73.8 (T 512), 71.3, 73.3 (T 1024), 57.3
+ * backward (T 256); accumulators in an array, which gcc 12 moves through the stack around
  * the loop, and conversions by the dtype table: 51.8, 56.9; without both 54.9, 63.9. Tasks of 96 rows and tiles of 64 keys in
  * the backward were that; 192 rows and 128 keys, which convert half as often: 58.3, 68.0.
  */

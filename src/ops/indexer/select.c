@@ -4,7 +4,7 @@
  * keys in training, in another pack, and from a cache.
  * Top-k is exact, by bisection: scores become integers of the same order (NaN above all, so that it reaches the output and is
  * seen); the k-th largest is found bit by bit, counting in vectors those that are as large, until exactly k are; ties with it are
- * taken from the lowest s on. Before, four passes of a radix of 8 bits: half of the operator's time at 256 keys.
+ * taken from the lowest s on. Tried: four passes of a radix of 8 bits: half of the operator's time at 256 keys.
  */
 #include "ops/indexer/rows.h"
 

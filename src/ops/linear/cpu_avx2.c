@@ -4,15 +4,15 @@
  * at two a cycle) beside 2 loads and 6 broadcasts: bound by FMA. BF16 sources become F32 while they are packed.
  *
  * Floor: 2 m n k at two FMAs a cycle (97.5 GFLOP/s a core of Zen 3, 195 on two); few rows: the bytes of B at 17.6 GB/s on two cores.
- * Measured on Zen 3 beside other work, best of short windows, rows x columns x k, one thread unless it says two:
+ * Measured on Zen 3, best of short windows, rows x columns x k, one thread unless it says two:
  *   the kernel alone, its operands in L2                     94.5 GFLOP/s (97 %); in pieces of 512, 256: 92, 88.5 (a call costs 100 cycles)
  *   512 x 256 x 256 F32                                      93.7         (96 %)
  *   16 x 512 x 3584, 64 x 256 x 3584, BF16 PANEL16           89, 82.5     (91, 85 %)
- *   16 x 512 x 3584, BF16 rows, packed piece by piece        69           (71 %), 53 before
- *   1 x 3072 x 3584, BF16 rows, two threads                  17.8 GB/s    (101 % of reading memory, some of it from L3), 48 % before
- *   1024 x 256 x 4096 F32, both operands transposed, two     122          (63 %), 92 (47 %) before, in turn with it
- *   2048 x 2048 x 2048 F32, two                              161          (83 %), 126 (66 %) before, in turn with it
- * Lost there: packing A^T (1.6 elements a ns where rows are 8 KiB apart), packing B (4.8, BF16 7), and neighbours on the cores.
+ *   16 x 512 x 3584, BF16 rows, packed piece by piece        69           (71 %)
+ *   1 x 3072 x 3584, BF16 rows, two threads                  17.8 GB/s    (101 % of reading memory, some of it from L3)
+ *   1024 x 256 x 4096 F32, both operands transposed, two     122          (63 %)
+ *   2048 x 2048 x 2048 F32, two                              161          (83 %)
+ * Lost there: packing A^T (1.6 elements a ns where rows are 8 KiB apart) and packing B (4.8, BF16 7).
  * Tried: k unrolled by 4 (gcc 12 spills, 10 % slower); tile 4 x 24 (equal, worse on few rows); one prefetch in 4 units; packing F32 rows
  * of A that are dense already (equal in the kernel, 2 to 5 % slower in all); 4 to 16 units at a time, or stores that do not overlap, in
  * packing A^T (equal). */

@@ -2,10 +2,10 @@
  *
  * Tile 6 x 64: 24 accumulators, 4 vectors of B, a broadcast of A = 29 of 32 registers. A step along k is 24 FMA beside
  * 4 loads and 6 broadcasts: bound by FMA with one or two units.
- * Emerald Rapids, ceiling 157 GFLOP/s a core, 315 on two: 2048 x 2048 x 2048 F32 153 (97 %) and 294 (93 %); neighbours cost it a third
- * at times; 278 at best while threads shared a packed B and met at barriers, 205 before B came in pieces. BF16 weights in PANEL64, two
- * threads: 16 / 64 / 256 x 3072 x 3584 at 278 / 322 / 307 (88 / 102 / 97 %).
- * Tried: pieces of 64 to 1024 units (equal). */
+ * Emerald Rapids, ceiling 157 GFLOP/s a core, 315 on two: 2048 x 2048 x 2048 F32 153 (97 %) and 294 (93 %). BF16 weights
+ * in PANEL64, two threads: 16 / 64 / 256 x 3072 x 3584 at 278 / 322 / 307 (88 / 102 / 97 %).
+ * Tried, two threads: a packed B that they share, meeting at barriers (278 at best); B not in pieces (205); pieces of 64 to 1024
+ * units (equal). */
 #include "ops/linear/gemm_simd.h"
 
 enum { MR = 6, NR = 64, PAIR = 1 };

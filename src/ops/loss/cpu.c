@@ -5,8 +5,8 @@
  *     for each chunk of vocabulary:  logits = h w^T (F32);  forward: online (max, sum) per row
  *                                    backward: d = (p - onehot) scale;  dh += d w;  dw += d^T h
  * Where the head is not trained (loss_frozen), dh comes from the logits that lse comes from, in the same sweep, (5) and (6): two products
- * for each token instead of three, both over the piece of w that was just read, and the loss has loss's bits. Before, the logits of the
- * whole vocabulary were kept for as few tokens as fit (64 at W 163,840), so that w was packed for every 64 rows.
+ * for each token instead of three, both over the piece of w that was just read, and the loss has loss's bits. Tried: logits of the
+ * whole vocabulary, kept for as few tokens as fit (64 at W 163,840): w is packed for every 64 rows.
  * The backward's logits are the forward's bits: the same GEMM, whose element knows its row and column alone.
  * dh is summed over vocabulary chunks, dw over token chunks, each in ascending order, in F32.
  * Scratch: one chunk's logits, its tokens' rows of h and dh. Threads change no bit.

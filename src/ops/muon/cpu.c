@@ -8,12 +8,12 @@
  *
  * Matrices of at most 128 rows go through small.inc where the machine has AVX2: nothing is packed, all lies in the first levels of cache.
  *
- * Measured on one core of Zen 3 that other work shared (FMA peak 97.5 GFLOP/s), five iterations, best of 400 windows: time of a block, share
- * of the peak by the halved count of op.c, and the same by the matrix product of ops/linear. Floor of a block of 64 x 64 is 0.054 ms, so the
+ * Measured on one core of Zen 3 (FMA peak 97.5 GFLOP/s), five iterations, best of 400 windows: time of a block, share of the peak by the
+ * halved count of op.c, and in parentheses the same where the matrix product of ops/linear forms the products. Floor of a block of 64 x 64 is 0.054 ms, so the
  * 672 experts of the demo need 36 ms of one core at the peak.
- *   64 x 64 stacked    0.075 ms 70 %   was 0.104  51 %        128 x 128   0.52 ms 81 %   was 0.60  72 %
- *   2 heads of 64x128  0.265 ms 71 %   was 0.31   60 %        64 x 128    0.133  71 %    was 0.154  61 %
- * On a Xeon, one thread: 64 x 64 with AVX2 0.125 (was 0.151), with AVX-512 0.081 (was 0.111); 128 x 128 0.74 and 0.42 (0.86, 0.58). There
+ *   64 x 64 stacked    0.075 ms 70 %   (0.104  51 %)        128 x 128   0.52 ms   81 %   (0.60   72 %)
+ *   2 heads of 64x128  0.265 ms 71 %   (0.31   60 %)        64 x 128    0.133 ms  71 %   (0.154  61 %)
+ * On a Xeon, one thread: 64 x 64 with AVX2 0.125 (0.151), with AVX-512 0.081 (0.111); 128 x 128 0.74 and 0.42 (0.86, 0.58). There
  * a fork costs 100 us where threads sleep, so that a block under TEAM_FROM stays on one thread.
  * Predicted for 64 x 64: 0.072. Tried: the sum not by four at a time, each tile's last branch mispredicted, 0.117.
  * The Gram matrix alone through the iterations, X once at the end: the same work where n = k, a third less where k = 2 n, but singular

@@ -1,5 +1,5 @@
 /* rmsnorm, CPU kernels: the loops over rows, which all instruction sets share, and the base rows. Bound: memory, 0.21 ns an
- * element of the forward in BF16 for two threads of Zen 3; in cache one thread takes 0.45 ns with AVX2 (0.8 before) and 0.7 in base.
+ * element of the forward in BF16 for two threads of Zen 3; in cache one thread takes 0.45 ns with AVX2 and 0.7 in base.
  * Precision: F32; sums over D in 16 partial sums (cdr_dot); r = 1 / sqrt in F32.
  * dw_D is summed over blocks of rows whose number depends on T alone: each block in ascending t, then the blocks in
  * ascending order. So threads change no bit. At most 64 blocks: scratch stays 64 D floats however long T is. */

@@ -44,7 +44,8 @@ static conv conv_of(const cdr_args *a, int first)          /* first: operand num
     const cdr_type *tx = &a->type[first];
     const int64_t x_bytes = (int64_t)cdr_dtype_bytes(tx->dtype, 1);
     return (conv){ .x_bytes = x_bytes, .row_bytes = x_bytes * cdr_type_pitch(tx), .x = a->ptr[first], .tx = tx,
-                   .start_T = a->ptr[first + 2], .pos_T = a->ptr[first + 3], .T = tx->n[0], .P = tx->n[1], .W = a->type[first + 1].n[2], .pitch = cdr_padded(tx->n[1]), .w_WP = a->work };
+                   .start_T = a->ptr[first + 2], .pos_T = a->ptr[first + 3],
+                   .T = tx->n[0], .P = tx->n[1], .W = a->type[first + 1].n[2], .pitch = cdr_padded(tx->n[1]), .w_WP = a->work };
 }
 
 static int64_t n_before(const conv *s, int64_t t) { return (int64_t)s->pos_T[t] - s->start_T[t]; }
