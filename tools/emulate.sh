@@ -1,8 +1,8 @@
 #!/bin/sh
 # The AVX-512, AVX-512 BF16 and AMX kernels without such a processor: a build whose intrinsics are emulated on AVX2
 # (test/emulate/avx512.h) runs the same sources at each level: every operator's cases with gradients and thread counts, the
-# product by each path against its class, golden operators, and a model over layouts of ranks. Then the product's bits up to
-# AVX-512 BF16 against those that a processor with these instructions gave (test/golden/products.txt).
+# product by each path against its class, golden operators, and a model over layouts of ranks. Then the product's bits up to AMX
+# against those that a processor with these instructions gave (test/golden/products.txt).
 # Arguments: levels (all). Closes with `N passed, N failed`.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -38,7 +38,7 @@ for level in "$@"; do
     run "$level" $dir/test_spine
 done
 run "$level" $dir/test_gemm                     # takes every path that the level allows
-CADRE_ISA=avx512_bf16 $dir/bits_hash products >"$log" 2>&1
+CADRE_ISA=amx $dir/bits_hash products >"$log" 2>&1
 if [ "$all" != 0 ]; then :
 elif grep -v '^#' test/golden/products.txt | diff - "$log" >"$log.diff"; then
     echo "ok    $(grep -c . "$log") products: the bits of a processor with the instructions"
