@@ -48,8 +48,10 @@ BEGIN {
     allow("compile", "base tensor comm device graph ops")
     allow("plan", "base tensor recipe comm device graph ops compile")
     allow("run", "base tensor comm device graph ops compile")
-    allow("data", "base tensor io")
-    allow("train", "base tensor recipe io comm device graph ops models compile plan run data")
+    allow("tokenizer", "base io"); allow("chat", "base tokenizer")
+    allow("data", "base tensor io tokenizer chat")
+    allow("weights", "base tensor io models"); allow("adapter", "base tensor io models weights")
+    allow("train", "base tensor recipe io comm device graph ops models compile plan run tokenizer chat data weights adapter")
     allow("cli", "base recipe io comm train")
 }
 FNR == 1 { m = FILENAME; sub(/^src\//, "", m); if (m ~ /^device\/cuda\//) m = "device/cuda"; else sub(/\/.*/, "", m)

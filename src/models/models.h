@@ -23,7 +23,7 @@ extern "C" {
 typedef struct cdr_model cdr_model;
 
 typedef struct {
-    const char *path;             /* bare name of a built-in model, or a path ending in .yaml */
+    const char *path;             /* bare name of a built-in model, a path ending in .yaml, or a directory with a config.json (interface.md, 3.6) */
     const cdr_pairs *sizes;       /* overrides of sizes ("hidden" = "64"); NULL: none */
     const char *layers;           /* layer set: a slice of the stack, each layer keeps its index and kind; NULL: all */
     int indexer;                  /* cdr_indexer_mode */
@@ -77,6 +77,33 @@ typedef struct {
 } cdr_model_part;
 cdr_model_part cdr_model_param_part(const cdr_model *m, int64_t i_param);
 int cdr_model_stack(const cdr_model *m);                                  /* layers of the full stack, of which a slice may be loaded */
+
+/* How a checkpoint stores parameter i: the description's row, opened. Stacked experts are one such tensor each, whose name has the index for {expert}. */
+enum { CDR_STORED_FORMATS = 4, CDR_STORED_DIM = 8 };
+typedef struct {
+    const char *name;             /* prefix and layer put in; {expert} stays */
+    const char *format[CDR_STORED_FORMATS]; int n_formats;      /* as in the description, preferred first: BF16 F32 F16 MXFP4 FP8_128 */
+    int n_dim; int64_t n[CDR_STORED_DIM];                       /* in the file, of one expert: padding and extra axes too; a fused tensor whole */
+    bool padded; double fill;     /* longer than the part: the rest is fill */
+    bool optional; double absent; /* may be missing: the part is then this number */
+    int split_axis, split_n, split_i;                           /* part i of n equal ones of an axis of a fused tensor; n 0: whole */
+} cdr_model_row;
+cdr_model_row cdr_model_stored(const cdr_model *m, int64_t i_param);
+bool cdr_model_carries(const cdr_model *m, const char *tensor);           /* the description's carry patterns, and layers outside of the slice */
+
+/* The config.json that this model's family writes, quirks and one-based lists restored (malloc, cdr_text). A model read from a directory gives its own back. */
+cdr_status cdr_model_config(const cdr_model *m, cdr_text *json, cdr_err *err);
+/* Which built-in description a config.json means: the most specific match. none: nearest is the best guess, and why it is none is in err. */
+typedef struct { const char *name, *by; /* "architectures" */ const char *nearest; } cdr_model_match;
+cdr_status cdr_model_match_config(const cdr_json *config, cdr_pool *pool, cdr_model_match *match, cdr_err *err);
+/* Aliases that were read, "num_experts_per_tok read as num_experts_per_token", for notes. */
+int cdr_model_notes(const cdr_model *m, const char *const **note);
+/* The tokenizer and chat sections. */
+typedef struct { const char *type, *dir, *file, *pattern; int base, special; const char *chat; } cdr_model_text;
+cdr_model_text cdr_model_get_text(const cdr_model *m);
+const char *cdr_model_dir(const cdr_model *m);                            /* of the weights; NULL: none, the model starts from random ones */
+/* serve: does this consumer bind adapters on a leaf name? 1 yes, 0 no, -1 the description does not say. */
+int cdr_model_serves(const cdr_model *m, const char *consumer, const char *leaf);
 
 /* ---- inside of the folder ----------------------------------------------------------------------------------------------
  * description.c reads the file into a tree with its sizes; model.c makes layers, tensors and the builder of it; each
