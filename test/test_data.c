@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 static char dir[512];
-static const cdr_tokenizer *tok;
+static cdr_tokenizer *tok;
 enum { S = 64, MICRO = 128, EOS = 257, PAD = 511, N_DOCS = 200 };
 
 static const char *in_dir(const char *name)
@@ -602,7 +602,7 @@ int main(int argc, char **argv)
     cdr_err err = { 0 };
     t_filter = argc > 1 ? argv[1] : NULL;
     (void)snprintf(dir, sizeof dir, "%s/cadre-test-data-XXXXXX", tmp ? tmp : P_tmpdir);
-    if (!mkdtemp(dir) || cdr_tokenizer_open("byte", &tok, &err) != CDR_OK) return 1;
+    if (!mkdtemp(dir) || cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = "byte" }, &tok, &err) != CDR_OK) return 1;
     make_docs();
     T_RUN(every_sample_once_an_epoch);
     T_RUN(same_samples_on_every_layout);

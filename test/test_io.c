@@ -1,5 +1,5 @@
 /* test_io.c: safetensors against the reference implementation's bytes, checkpoints across ranks and under kill -9,
- * tokenizer, packed text, dictionaries. */
+ * packed text, dictionaries. */
 #include "test.h"
 
 #include "io/io.h"
@@ -584,40 +584,7 @@ static void ckpt_kill_at_any_moment(void)
     T_CHECK(n_advanced > 5);                          /* the kills did hit a writer that gets somewhere */
 }
 
-/* ---- tokenizer, text, dictionary ---------------------------------------------------------------------------- */
-
-static void tokenizer_bytes_and_specials(void)
-{
-    const cdr_tokenizer *tok = NULL;
-    cdr_err err = { 0 };
-    char text[256], name[40];
-    int32_t ids[256];
-    T_CHECK(cdr_tokenizer_open("gpt2", &tok, &err) == CDR_EUSER);
-    err = (cdr_err){ 0 };
-    T_CHECK(cdr_tokenizer_open("byte", &tok, &err) == CDR_OK);
-    T_CHECK(cdr_tokenizer_vocab(tok) == 512);
-    for (int i = 0; i < 256; i++) text[i] = (char)i;
-    T_CHECK(cdr_tokenizer_encode(tok, text, 256, ids) == 256);
-    for (int i = 0; i < 256; i++) T_CHECK(ids[i] == i && cdr_tokenizer_bytes(tok, i) == 1);
-    static const struct { const char *name; int id; } K3[] = {
-        { "[BOS]", 256 }, { "[EOS]", 257 }, { "<|end_of_msg|>", 258 }, { "<|open|>", 259 }, { "<|close|>", 260 }, { "<|sep|>", 261 },
-        { "[EOT]", 265 }, { "<|media_pad|>", 277 }, { "<osagent_mode>", 321 }, { "[UNK]", 510 }, { "[PAD]", 511 },
-        { "<|reserved_token_264|>", 264 },
-    };
-    for (int i = 0; i < CDR_COUNT(K3); i++) {
-        T_CHECK(cdr_tokenizer_special(tok, K3[i].name) == K3[i].id);
-        T_CHECK(cdr_tokenizer_special_name(tok, K3[i].id, name) && strcmp(name, K3[i].name) == 0);
-        T_CHECK(cdr_tokenizer_bytes(tok, K3[i].id) == 0);
-    }
-    T_CHECK(cdr_tokenizer_special(tok, "[CLS]") == -1 && !cdr_tokenizer_special_name(tok, 255, name) && !cdr_tokenizer_special_name(tok, 512, name));
-    T_CHECK(cdr_tokenizer_encode(tok, "[EOS]", 5, ids) == 5 && ids[0] == '[');        /* text makes no special */
-    cdr_text out = { 0 };
-    T_CHECK(cdr_tokenizer_decode(tok, (const int32_t[]){ 'a', 257, 'b' }, 3, false, &out));
-    T_CHECK(cdr_tokenizer_decode(tok, (const int32_t[]){ 257 }, 1, true, &out));
-    T_CHECK(out.n == 7 && memcmp(out.s, "ab[EOS]", 7) == 0);
-    T_CHECK(!cdr_tokenizer_decode(tok, (const int32_t[]){ 512 }, 1, true, &out) && !cdr_tokenizer_decode(tok, (const int32_t[]){ -1 }, 1, true, &out));
-    cdr_text_free(&out);
-}
+/* ---- text, dictionary ---------------------------------------------------------------------------------------- */
 
 static void same_text(const char *path, const char *want, size_t n)
 {
@@ -717,7 +684,6 @@ int main(int argc, char **argv)
     T_RUN(ckpt_refuses_edited_manifests);
     T_RUN(ckpt_list_clean_prune);
     T_RUN(ckpt_kill_at_any_moment);
-    T_RUN(tokenizer_bytes_and_specials);
     T_RUN(text_plain_gzip_zstd);
     T_RUN(dictionary_becomes_text);
     (void)cdr_remove_tree(dir, &err);

@@ -200,7 +200,8 @@ static uint64_t make_fingerprint(const cdr_data *d, const cdr_data_opts *o)
                                  o->pack_window > 0 ? o->pack_window : DEFAULT_WINDOW, o->no_shuffle,
                                  o->long_samples == CDR_LONG_AUTO ? CDR_LONG_SPLIT : o->long_samples, o->n_train };
     cdr_hasher_add(h, settings, sizeof settings);
-    cdr_hasher_add(h, cdr_tokenizer_type(o->tokenizer), strlen(cdr_tokenizer_type(o->tokenizer)));
+    uint64_t ids = cdr_tokenizer_hash(o->tokenizer);
+    cdr_hasher_add(h, &ids, sizeof ids);
     cdr_hasher_add(h, d->corpus.source_end, (size_t)o->n_train * sizeof *d->corpus.source_end);
     cdr_hasher_add(h, d->packer.copies, (size_t)o->n_train * sizeof *d->packer.copies);
     cdr_hasher_add(h, d->packer.extra, (size_t)o->n_train * sizeof *d->packer.extra);

@@ -17,6 +17,7 @@
 #define CDR_DATA_H
 
 #include "io/io.h"
+#include "tokenizer/tokenizer.h"
 
 #ifdef __cplusplus
 extern "C" {

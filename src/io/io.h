@@ -1,4 +1,4 @@
-/* io.h: files that outlive a run: safetensors, checkpoints, tokenizers, compressed text, dictionaries. All input is
+/* io.h: files that outlive a run: safetensors, checkpoints, compressed text, dictionaries. All input is
  * untrusted: every reader checks before it believes, in time linear in the file, and no name leaves its directory.
  *
  *   cdr_ckpt *ck;
@@ -124,24 +124,6 @@ const char *cdr_ckpt_recipe(const cdr_ckpt *ck);
 const cdr_json *cdr_ckpt_manifest(const cdr_ckpt *ck);
 /* The manifest's own rules, without files: what the fuzzer calls. */
 cdr_status cdr_ckpt_check_manifest(const char *where, const char *text, size_t bytes, cdr_err *err);
-
-/* ---- tokenizers (tokenizer.c) ------------------------------------------------------------------------------ */
-/* "byte": ids 0 to 255 are the bytes; 256 to 511 are the special slots in the order of Kimi K3's: [BOS] 256, [EOS] 257,
- * <|end_of_msg|> 258, .. [UNK] 510, [PAD] 511; a slot without a name is <|reserved_token_ID|>. Text never turns into
- * a special id: specials are asked for by name. */
-typedef struct cdr_tokenizer cdr_tokenizer;
-cdr_status cdr_tokenizer_open(const char *type, const cdr_tokenizer **tok, cdr_err *err);       /* static; nothing to close */
-const char *cdr_tokenizer_type(const cdr_tokenizer *tok);
-int cdr_tokenizer_vocab(const cdr_tokenizer *tok);
-int cdr_tokenizer_special(const cdr_tokenizer *tok, const char *name);                          /* -1: none */
-/* Name of a special id; false where id is no special. */
-bool cdr_tokenizer_special_name(const cdr_tokenizer *tok, int id, char out[40]);
-/* Bytes that id stands for in text (0 for a special id). */
-int cdr_tokenizer_bytes(const cdr_tokenizer *tok, int id);
-/* ids: room for `bytes` of them; returns how many were written. */
-int64_t cdr_tokenizer_encode(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids);
-/* Appends to out. specials: write special ids by name, else leave them out. Ids outside the vocabulary: false. */
-bool cdr_tokenizer_decode(const cdr_tokenizer *tok, const int32_t *ids, int64_t n, bool specials, cdr_text *out);
 
 /* ---- text files and dictionaries (textfile.c, dictionary.c) -------------------------------------------------- */
 /* A text file's bytes: mapped, or unpacked where the content is gzip or zstd (several members or frames too). */

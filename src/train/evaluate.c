@@ -112,7 +112,7 @@ cdr_status cdr__sample(cdr_session *s, const cdr_sample_opts *o, const char *pro
 {
     int64_t W = s->info->vocab, S = s->opts.gen_S, T = s->opts.gen_T, n_prompt = 0;
     size_t n_bytes = strlen(prompt), from = text->n;
-    int32_t *ids = cdr_alloc(sizeof *ids * (n_bytes + (size_t)S + 2));
+    int32_t *ids = cdr_alloc(sizeof *ids * ((size_t)cdr_tokenizer_room(s->tok, n_bytes) + (size_t)S + 2));
     float *logits = cdr_alloc(sizeof *logits * (size_t)(T * W));
     candidate *c = cdr_alloc(sizeof *c * (size_t)W);
     n_prompt = cdr_tokenizer_encode(s->tok, prompt, n_bytes, ids);

@@ -26,7 +26,7 @@ cdr_status cdr__session_tokenizer(cdr_session *s, cdr_err *err)
 {
     if (s->tok) return CDR_OK;
     const char *type = strcmp(s->r.data.tokenizer, "model") == 0 ? s->info->tokenizer : s->r.data.tokenizer;
-    CDR_TRY(cdr_tokenizer_open(type, &s->tok, err));
+    CDR_TRY(cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = type }, &s->tok, err));
     if (cdr_tokenizer_vocab(s->tok) != s->info->vocab)
         CDR_FAIL_ID(err, CDR_EDATA, "tokenizer.vocab-mismatch", "data.tokenizer: %s has %d tokens, the model has %lld; ids would not match. "
                     "Take the model's own tokenizer (data.tokenizer=model)", type, cdr_tokenizer_vocab(s->tok), (long long)s->info->vocab);
@@ -299,6 +299,7 @@ void cdr__session_close(cdr_session *s)
     if (s->device) s->device->ops->close(s->device);
     if (s->data) cdr_data_close(s->data);
     if (s->world) cdr_comm_close(s->world);
+    cdr_tokenizer_close(s->tok);
     if (s->pool) cdr_pool_free(s->pool);
     memset(s, 0, sizeof *s);
 }

@@ -25,7 +25,7 @@ typedef struct {
     cdr_pool *pool;
     cdr_recipe r;
     cdr_model *model; const cdr_model_info *info; cdr_builder builder;
-    const cdr_tokenizer *tok;
+    cdr_tokenizer *tok;
     cdr_machine machine;
     cdr_comm *world; cdr_mesh mesh; int rank, n_ranks;
     cdr_data *data;

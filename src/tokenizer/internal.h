@@ -1,0 +1,52 @@
+/* internal.h: what the kinds of tokenizers share. A kind fills token bytes and special ids, cdr__tokenizer_finish sorts and hashes them,
+ * tokenizer.c answers every question from them; only encode is the kind's own.
+ *
+ *   const cdr__tokenizer_kind cdr__tokenizer_byte = { "byte", byte_open, byte_encode, NULL, 0 };     // a row of the table in tokenizer.c
+ */
+#ifndef CDR_TOKENIZER_INTERNAL_H
+#define CDR_TOKENIZER_INTERNAL_H
+
+#include "tokenizer/tokenizer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    CDR__SPECIAL_TEXT = 1,              /* stands for text, found in user text too: an added run of spaces */
+    CDR__SPECIAL_WORD = 2,              /* only between what are no word characters */
+    CDR__SPECIAL_LEFT = 4, CDR__SPECIAL_RIGHT = 8,          /* takes the white space on its left, right with it */
+    CDR__SPECIAL_NORMALIZED = 16,       /* looked for in the normalized text */
+};
+typedef struct { const char *name; uint32_t n; int32_t id; uint32_t flags; } cdr__special;
+
+typedef struct {
+    const char *name;
+    cdr_status (*open)(const cdr_tokenizer_spec *s, cdr_tokenizer *tok, cdr_err *err);        /* a failure needs no clean-up beyond the pool */
+    int64_t (*encode)(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids);
+    int64_t (*encode_trusted)(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids);        /* NULL: names cut the text, between them encode */
+    int64_t growth;                     /* ids for one byte of text, at most */
+} cdr__tokenizer_kind;
+extern const cdr__tokenizer_kind cdr__tokenizer_byte;
+
+struct cdr_tokenizer {
+    const cdr__tokenizer_kind *kind;
+    cdr_pool *pool;
+    int vocab;
+    const uint32_t *at; const char *text;             /* id stands for text[at[id]] up to text[at[id + 1]]; nothing: a special, or a number without a token */
+    int n_special;
+    const cdr__special *by_id, *by_name;              /* the same ones, sorted */
+    int32_t first[257];                               /* by_name[first[b]] .. by_name[first[b + 1]] begin with byte b */
+    uint64_t hash;
+    const void *own;                                  /* the kind's */
+};
+
+/* From token bytes (vocab + 1 places) and specials in any order. rules: what else decides ids, for the hash. A name or id that is there twice is an error. */
+cdr_status cdr__tokenizer_finish(cdr_tokenizer *tok, const cdr__special *special, int n, const void *rules, size_t rules_bytes, const char *where, cdr_err *err);
+/* The longest name that text begins with, of those that have all flags of `want`; NULL: none. */
+const cdr__special *cdr__special_at(const cdr_tokenizer *tok, const char *text, size_t bytes, uint32_t want);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
