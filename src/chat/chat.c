@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const cdr__format *const FORMATS[] = { &cdr__chat_k3_xtml };
+static const cdr__format *const FORMATS[] = { &cdr__chat_k3_xtml, &cdr__chat_kimi_k2, &cdr__chat_chatml };
 
 static const cdr__format *find_format(const char *name)
 {

@@ -62,7 +62,7 @@ typedef struct {
     void (*split)(const cdr_chat *chat, const int32_t *ids, int64_t n, cdr_text *content, cdr_text *reasoning);
     void (*close)(cdr_chat *chat);          /* NULL: nothing to free */
 } cdr__format;
-extern const cdr__format cdr__chat_k3_xtml;
+extern const cdr__format cdr__chat_k3_xtml, cdr__chat_kimi_k2, cdr__chat_chatml;
 
 enum { CDR__STOPS_MAX = 16 };
 struct cdr_chat {
@@ -75,6 +75,11 @@ struct cdr_chat {
 /* A special id that the format needs; message [chat.no-special] where the tokenizer has none of that name. */
 cdr_status cdr__chat_special(const cdr_chat *chat, const char *name, int32_t *id, cdr_err *err);
 void cdr__chat_stop(cdr_chat *chat, int32_t id);                                /* adds a stop id once; -1: nothing */
+
+
+/* ---- split.c: reasoning between <think> and </think>, ids (-1: none) or text. inside: the prompt opened it. ------------ */
+typedef struct { int32_t begin, end; bool inside; } cdr__think;
+void cdr__split_think(const cdr_tokenizer *tok, const int32_t *ids, int64_t n, cdr__think t, cdr_text *content, cdr_text *reasoning);
 
 #ifdef __cplusplus
 }

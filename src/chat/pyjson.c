@@ -154,3 +154,5 @@ bool cdr__py_json(cdr_text *t, const cdr_json *root, const cdr__py_style *style)
     cdr_pool_free(pool);
     return ok;
 }
+
+bool cdr_chat_json(cdr_text *out, const cdr_json *j) { return cdr__py_json(out, j, &cdr__py_default); }
