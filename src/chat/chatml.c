@@ -51,7 +51,8 @@ static cdr_status render(const cdr_chat *chat, const cdr__view *v, cdr__emit *e)
 {
     const chatml *c = chat->state;
     if (v->tools)
-        CDR_FAIL_ID(v->err, CDR_EDATA, "chat.tools", "chat format chatml has no form for declarations of tools. Take format jinja, or set data.chat_options.tools to drop");
+        CDR_FAIL_ID(v->err, CDR_EDATA, "chat.tools", "chat format chatml has no form for declarations of tools. Take format jinja, or set "
+                    "data.chat_options.tools to drop");
     for (int i = 0; i < v->n; i++) CDR_TRY(message(chat, v, i, e));
     if (!v->generate) return CDR_OK;
     cdr__emit_at(e, -1, CDR_PART_OPEN);

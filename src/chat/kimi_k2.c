@@ -72,7 +72,8 @@ static cdr_status message(const cdr_chat *chat, const cdr__view *v, int i, bool 
     }
     cdr__emit_at(e, v->turn[i].index, CDR_PART_BODY);
     if (tool) {
-        if (!m->call_id || !m->call_id[0]) return cdr__turn_fail(v, i, "chat.call", "a result without tool_call_id; the format names the call by it. Give it the id of its call");
+        if (!m->call_id || !m->call_id[0])
+            return cdr__turn_fail(v, i, "chat.call", "a result without tool_call_id; the format names the call by it. Give it the id of its call");
         cdr__emit_str(e, "## Return of ");
         cdr__emit_str(e, m->call_id);
         cdr__emit_str(e, "\n");
