@@ -532,7 +532,7 @@ static void sources_packed_linked_refused(void)
     cdr_data_close(e);
     put_file(in_dir("c.jsonl"), "{}\n", 3);
     static const struct { const char *path, *format, *id; } BAD[] = {
-        { "c.jsonl", NULL, "data.format" }, { "c.jsonl", "auto", "data.format" }, { "docs", "messages", "data.format" }, { "absent.txt", NULL, "data.missing" },
+        { "c.jsonl", NULL, "data.format" }, { "c.jsonl", "auto", "data.format" }, { "docs/001.txt", "messages", "json.syntax" }, { "absent.txt", NULL, "data.missing" },
         { "mix/empty.txt", NULL, "data.empty" }, { "mix/sub", NULL, "data.empty" },
     };
     for (int i = 0; i < CDR_COUNT(BAD); i++) {

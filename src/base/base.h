@@ -123,6 +123,9 @@ typedef struct cdr_json cdr_json;       /* a node; opaque */
 typedef enum { CDR_JSON_NULL, CDR_JSON_BOOL, CDR_JSON_INT, CDR_JSON_REAL, CDR_JSON_STRING, CDR_JSON_ARRAY, CDR_JSON_OBJECT } cdr_json_kind;
 /* where: name for messages. The document lives in pool. Linear time; objects are indexed by hash. */
 cdr_status cdr_json_parse(cdr_pool *pool, const char *text, size_t bytes, const char *where, const cdr_json **root, cdr_err *err);
+/* The same of a part of a file: line and column at which text begins there (from 1), for messages. */
+typedef struct { const char *where; int64_t line, col; } cdr_json_place;
+cdr_status cdr_json_parse_at(cdr_pool *pool, const char *text, size_t bytes, cdr_json_place at, const cdr_json **root, cdr_err *err);
 cdr_json_kind cdr_json_type(const cdr_json *j);
 const cdr_json *cdr_json_get(const cdr_json *obj, const char *key);      /* NULL: absent, or not an object */
 int64_t cdr_json_count(const cdr_json *j);                               /* members of an array or object */

@@ -32,6 +32,7 @@ typedef struct { cdr_json node; size_t key_at; } waiting;
 typedef struct { char open; int64_t first; const char *key; size_t key_at; } frame;
 typedef struct {
     const char *s, *where;
+    int64_t line, col;                   /* of the text's first character in its file, for messages */
     size_t n, at;
     char *strings;                       /* next free byte for decoded strings: never longer than their source */
     cdr_pool *pool;
@@ -46,7 +47,7 @@ typedef struct {
 /* Lines end at '\n'; columns count characters, not bytes. */
 static cdr_status fail_at(parser *p, size_t at, const char *id, const char *what)
 {
-    int64_t line = 1, col = 1;
+    int64_t line = p->line, col = p->col;
     for (size_t i = 0; i < at && i < p->n; i++) {
         if (p->s[i] == '\n') {
             line++;
@@ -458,7 +459,12 @@ static cdr_status read_document(parser *p, cdr_json *root)
 
 cdr_status cdr_json_parse(cdr_pool *pool, const char *text, size_t bytes, const char *where, const cdr_json **root, cdr_err *err)
 {
-    parser p = { .s = text, .n = bytes, .where = where ? where : "json", .pool = pool, .err = err };
+    return cdr_json_parse_at(pool, text, bytes, (cdr_json_place){ where, 1, 1 }, root, err);
+}
+
+cdr_status cdr_json_parse_at(cdr_pool *pool, const char *text, size_t bytes, cdr_json_place at, const cdr_json **root, cdr_err *err)
+{
+    parser p = { .s = text, .n = bytes, .where = at.where ? at.where : "json", .line = at.line, .col = at.col, .pool = pool, .err = err };
     *root = NULL;
     if (bytes >= UINT32_MAX) CDR_FAIL_ID(err, CDR_EDATA, "json.size", "%s: %zu bytes; the limit is 4 GiB. Split it", p.where, bytes);
     if (word_at(&p, "\xef\xbb\xbf")) return fail_at(&p, 0, "json.bom", "begins with a byte order mark; JSON has none. Remove the first three bytes");

@@ -1,9 +1,10 @@
-/* corpus.c: from the sources of a recipe to documents. One document a file; a directory's files in byte order of their
- * names, hidden ones and those that are one more name of a file left out. Text only so far; what is a conversation format
- * or a table is refused with what to do.
+/* corpus.c: from the sources of a recipe to documents. One document a file of text, one a record of JSON, what the tables of a token file say; a
+ * directory's files in byte order of their names, hidden ones and those that are one more name of a file left out.
  *
- * Held-out text is the tail of each source's bytes, taken as its documents one after another; the cut is moved on to the
- * next UTF-8 character. A document that is cut loses its last place as an input (its successor is held out).
+ * What a file is, is told by its content: a token file by its mark, records by their first one; .json and .jsonl without a known record are refused
+ * (format text reads them as they are). Held-out text is the tail of each source's bytes, taken as its documents one after another; the cut is moved
+ * on to the next UTF-8 character. A text that is cut loses its last place as an input (its successor is held out). Of records and token files, a
+ * document is held out by the hash of its record, so that it stays on its side whatever else is in the file, and twins stay together.
  */
 #include "data/internal.h"
 
@@ -19,39 +20,154 @@ static bool ends_with(const char *s, size_t n, const char *with)
     return n >= strlen(with) && strncasecmp(s + n - strlen(with), with, strlen(with)) == 0;
 }
 
-static cdr_status check_format(const cdr_data_source *s, const char *path, cdr_err *err)
+void cdr__drop(cdr__corpus *c, cdr_data_drop drop)
 {
-    const char *format = s->format ? s->format : "auto";
+    *CDR_PUSH(c->pool, c->drops, c->n_drops, c->cap_drops) = drop;
+    c->n_dropped += !drop.held_out;
+}
+
+int64_t cdr__intake_left(const cdr__intake *in)
+{
+    int64_t have = in->to->n - in->first + (in->held ? in->held->n - in->first_held : 0);
+    return in->source->max_samples > 0 ? CDR_MAX(in->source->max_samples - have, (int64_t)0) : INT64_MAX;
+}
+
+/* ---- what a file is ------------------------------------------------------------------------------------------------- */
+
+static bool is_json_name(const char *path)
+{
     size_t n = strlen(path);
-    if (strcmp(format, "text") == 0) return CDR_OK;
-    if (strcmp(format, "auto") != 0)
-        CDR_FAIL_ID(err, CDR_EUSER, "data.format", "%s: data.format %s is not read by this version; it reads text. Set data.format=text, or convert the "
-                    "data to plain text", path, format);
     if (ends_with(path, n, ".gz")) n -= 3;
     else if (ends_with(path, n, ".zst")) n -= 4;
-    if (ends_with(path, n, ".json") || ends_with(path, n, ".jsonl"))
-        CDR_FAIL_ID(err, CDR_EUSER, "data.format", "%s: JSON records are not read by this version; it reads text. Convert them to plain text, or set "
-                    "data.format=text to train on the file as it is", path);
-    if (ends_with(path, n, ".parquet") || ends_with(path, n, ".arrow"))
-        CDR_FAIL_ID(err, CDR_EUSER, "data.format", "%s: Parquet and Arrow tables are not read. Convert the column to a text file first", path);
+    return ends_with(path, n, ".json") || ends_with(path, n, ".jsonl") || ends_with(path, n, ".ndjson");
+}
+
+static cdr__format said_format(const cdr_data_source *s)
+{
+    static const struct { const char *word; cdr__format f; } WORDS[] = { { "text", CDR__TEXT }, { "messages", CDR__MESSAGES }, { "sharegpt", CDR__SHAREGPT },
+        { "alpaca", CDR__ALPACA }, { "completion", CDR__COMPLETION }, { "tokens", CDR__TOKENS } };
+    for (int i = 0; s->format && i < CDR_COUNT(WORDS); i++)
+        if (strcmp(s->format, WORDS[i].word) == 0) return WORDS[i].f;
+    return CDR__AUTO;
+}
+
+static cdr_status fail_unknown(cdr_pool *pool, const cdr__record *rec, const cdr_json *root, const char *path, cdr_err *err)
+{
+    cdr_text keys = { 0 };
+    for (int64_t i = 0; i < cdr_json_count(root) && keys.n < 200 && cdr_json_type(root) == CDR_JSON_OBJECT; i++)
+        cdr_text_printf(&keys, "%s%.40s", i ? ", " : "", cdr_json_key(root, i));
+    const char *has = cdr_pool_strndup(pool, keys.s ? keys.s : "", keys.n);
+    cdr_text_free(&keys);
+    CDR_FAIL_ID(err, CDR_EDATA, "data.format", "%s:%lld: no known form of record (%s%s); known are messages, conversations, instruction and output, prompt and "
+        "completion, query and "
+                "response, text. Name the fields in columns, or set data.format=text to train on the file as it is", path, (long long)rec->line,
+                *has ? "it has " : "it is no object with fields", has);
+}
+
+/* The form of the first record. *none: there is no record. */
+static cdr_status form_of_records(cdr_pool *pool, const cdr__columns *c, const cdr__file *f, cdr__format *format, bool *none, cdr_err *err)
+{
+    cdr__reader r;
+    cdr__record rec;
+    bool more;
+    const cdr_json *root;
+    cdr__reader_open(f->path, f->text.data, f->text.bytes, &r);
+    CDR_TRY(cdr__reader_next(&r, &rec, &more, err));
+    *none = !more;
+    if (!more) return CDR_OK;
+    CDR_TRY(cdr_json_parse_at(pool, rec.s, rec.n, (cdr_json_place){ f->path, rec.line, rec.col }, &root, err));
+    *format = cdr__detect(c, root);
+    return *format == CDR__AUTO ? fail_unknown(pool, &rec, root, f->path, err) : CDR_OK;
+}
+
+/* format text on a file of JSON: its records' text where they have one, else the file as it is. */
+static cdr__format text_or_records(const cdr__columns *c, const cdr__file *f)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_err ignored = { 0 };
+    cdr__format format = CDR__TEXT;
+    bool none = true;
+    bool records = form_of_records(pool, c, f, &format, &none, &ignored) == CDR_OK && !none && format == CDR__RECORDS;
+    cdr_pool_free(pool);
+    return records ? CDR__RECORDS : CDR__TEXT;
+}
+
+static cdr_status find_format(const cdr__intake *in, cdr__file *f, cdr_err *err)
+{
+    const cdr__columns columns = { in->source->columns, in->source->n_columns };
+    cdr__format said = said_format(in->source);
+    bool other, none = false, json = is_json_name(f->path);
+    size_t n = strlen(f->path);
+    if (said == CDR__TEXT) f->format = json ? text_or_records(&columns, f) : CDR__TEXT;
+    else if (said != CDR__AUTO) f->format = said;
+    else if (cdr__is_shard(f->path, f->text.data, f->text.bytes, &other)) f->format = CDR__TOKENS;
+    else if (json) {
+        cdr_pool *pool = cdr_pool_new();
+        cdr_status st = form_of_records(pool, &columns, f, &f->format, &none, err);
+        cdr_pool_free(pool);
+        if (none) f->format = CDR__TEXT;              /* an empty file */
+        return st;
+    } else if (ends_with(f->path, n, ".parquet") || ends_with(f->path, n, ".arrow"))
+        CDR_FAIL_ID(err, CDR_EUSER, "data.format", "%s: Parquet and Arrow tables are not read. Write them as JSON Lines first (in Python: "
+                    "pandas.read_parquet(FILE).to_json(OUT, orient='records', lines=True))", f->path);
+    else f->format = CDR__TEXT;
     return CDR_OK;
 }
 
-static cdr_status add_document(cdr_pool *pool, const cdr_data_source *s, const char *path, cdr__corpus *c, cdr__docs *to, cdr_err *err)
+/* ---- documents of a file ---------------------------------------------------------------------------------------------- */
+
+static cdr_status add_text(const cdr__intake *in, int64_t file)
 {
-    cdr_textfile text;
-    CDR_TRY(check_format(s, path, err));
-    CDR_TRY(cdr_textfile_open(path, FILE_MAX, &text, err));
-    *CDR_PUSH(pool, c->files, c->n_files, c->cap_files) = (cdr__file){ .path = path, .text = text };
-    if (text.bytes == 0) {
-        c->n_dropped++;
+    cdr__corpus *c = in->c;
+    const cdr__file *f = &c->files[file];
+    if (f->text.bytes == 0) {
+        cdr__drop(c, (cdr_data_drop){ f->path, 0, CDR_DROP_EMPTY, 0, in->to == &c->eval });
         return CDR_OK;
     }
-    bool said_text = s->format && strcmp(s->format, "text") == 0;
-    if (!said_text && memchr(text.data, 0, CDR_MIN(text.bytes, (size_t)1 << 16)))
-        cdr_log(CDR_LOG_WARNING, "%s: holds zero bytes, so it is hardly text; it is read byte for byte. Leave it out, or set data.format=text", path);
-    *CDR_PUSH(pool, to->docs, to->n, to->cap) =
-        (cdr__doc){ .file = c->n_files - 1, .bytes = (const uint8_t *)text.data, .n = (int64_t)text.bytes, .ends = true };
+    bool said_text = in->source->format && strcmp(in->source->format, "text") == 0;
+    if (!said_text && memchr(f->text.data, 0, CDR_MIN(f->text.bytes, (size_t)1 << 16)))
+        cdr_log(CDR_LOG_WARNING, "%s: holds zero bytes, so it is hardly text; it is read byte for byte. Leave it out, or set data.format=text", f->path);
+    *CDR_PUSH(c->pool, in->to->docs, in->to->n, in->to->cap) =
+        (cdr__doc){ .file = file, .bytes = (const uint8_t *)f->text.data, .n = (int64_t)f->text.bytes, .ends = true };
+    return CDR_OK;
+}
+
+cdr_status cdr__add_store(const cdr__intake *in, int64_t file, cdr_err *err)
+{
+    cdr__corpus *c = in->c;
+    const cdr__file *f = &c->files[file];
+    const cdr__store *s = &f->store;
+    int64_t at = 0, n = CDR_MIN(s->n_rows, f->format == CDR__TOKENS ? cdr__intake_left(in) : INT64_MAX);
+    bool eval = in->to == &c->eval;
+    (void)err;
+    for (int64_t i = 0; i < s->n_lost; i++)
+        cdr__drop(c, (cdr_data_drop){ f->path, s->lost[i].line, (cdr_data_reason)s->lost[i].reason, s->lost[i].n, eval });
+    for (int64_t i = 0; i < n; i++) {
+        const cdr__row *r = &s->rows[i];
+        cdr__docs *to = in->held && (double)(r->hash >> 11) * 0x1p-53 < c->o->eval_fraction ? in->held : in->to;
+        *CDR_PUSH(c->pool, to->docs, to->n, to->cap) =
+            (cdr__doc){ .file = file, .line = f->format == CDR__TOKENS ? i + 1 : r->line, .bytes = (const uint8_t *)(s->words + at), .n = r->end - at,
+                        .n_trained = r->n_trained, .kind = CDR__WORDS, .conversation = s->conversations };
+        at = r->end;
+    }
+    return CDR_OK;
+}
+
+static cdr_status add_file(const cdr__intake *in, const char *path, cdr_err *err)
+{
+    cdr__corpus *c = in->c;
+    cdr_textfile text;
+    CDR_TRY(cdr_textfile_open(path, FILE_MAX, &text, err));
+    *CDR_PUSH(c->pool, c->files, c->n_files, c->cap_files) = (cdr__file){ .path = path, .text = text };
+    int64_t file = c->n_files - 1;
+    CDR_TRY(find_format(in, &c->files[file], err));
+    cdr__format format = c->files[file].format;
+    if (format == CDR__TOKENS) return cdr__add_shard(in, file, err);
+    if (format == CDR__TEXT) return add_text(in, file);
+    int64_t bytes = (int64_t)text.bytes;
+    CDR_TRY(cdr__add_records(in, file, format, err));
+    if (in->to == &c->eval) c->eval_bytes += bytes;
+    else c->train_bytes += bytes;
     return CDR_OK;
 }
 
@@ -92,11 +208,19 @@ static cdr_status list_files(cdr_pool *pool, const char *dir, const char ***out,
     return CDR_OK;
 }
 
-static cdr_status add_directory(cdr_pool *pool, const cdr_data_source *s, cdr__corpus *c, cdr__docs *to, cdr_err *err)
+/* An index that lies beside its tokens is read with them. */
+static bool is_index_of_other(cdr_pool *pool, const char *path)
 {
+    size_t n = strlen(path);
+    return n > 4 && strcmp(path + n - 4, ".idx") == 0 && cdr_exists(cdr_pool_printf(pool, "%.*s.bin", (int)(n - 4), path));
+}
+
+static cdr_status add_directory(const cdr__intake *in, cdr_err *err)
+{
+    cdr_pool *pool = in->c->pool;
     const char **paths = NULL;
-    int64_t n = 0, first = to->n;
-    CDR_TRY(list_files(pool, s->path, &paths, &n, err));
+    int64_t n = 0;
+    CDR_TRY(list_files(pool, in->source->path, &paths, &n, err));
     file_id *ids = cdr_pool_alloc(pool, ((size_t)n + 1) * sizeof *ids);
     bool *twice = cdr_pool_alloc(pool, (size_t)n + 1);
     for (int64_t i = 0; i < n; i++) {
@@ -114,32 +238,42 @@ static cdr_status add_directory(cdr_pool *pool, const cdr_data_source *s, cdr__c
         seen[at - sorted] = true;
     }
     for (int64_t i = 0; i < n; i++) {
-        if (s->max_samples > 0 && to->n - first >= s->max_samples) break;
-        if (twice[i]) c->n_dropped++;
-        else CDR_TRY(add_document(pool, s, paths[i], c, to, err));
+        if (cdr__intake_left(in) == 0) break;
+        if (is_index_of_other(pool, paths[i])) continue;
+        if (twice[i]) cdr__drop(in->c, (cdr_data_drop){ paths[i], 0, CDR_DROP_TWICE, 0, in->to == &in->c->eval });
+        else CDR_TRY(add_file(in, paths[i], err));
     }
     return CDR_OK;
 }
 
-static cdr_status add_source(cdr_pool *pool, const cdr_data_source *s, cdr__corpus *c, cdr__docs *to, cdr_err *err)
+static cdr_status add_source(const cdr__intake *in, cdr_err *err)
 {
-    int64_t before = to->n;
+    const cdr_data_source *s = in->source;
+    int64_t before = in->to->n + (in->held ? in->held->n : 0);
     if (!cdr_exists(s->path)) CDR_FAIL_ID(err, CDR_EDATA, "data.missing", "%s: not there. %s", s->path,
                                            strcmp(s->path, "data/jargon.txt") == 0 ? "`make demo` makes this file, the text of the built-in recipes"
                                                                                    : "Mend the path in data.train, data.eval or --data");
-    CDR_TRY(cdr_is_dir(s->path) ? add_directory(pool, s, c, to, err) : add_document(pool, s, cdr_pool_strdup(pool, s->path), c, to, err));
-    if (to->n == before) CDR_FAIL_ID(err, CDR_EDATA, "data.empty", "%s: holds no text", s->path);
+    CDR_TRY(cdr__columns_check(s->path, &(cdr__columns){ s->columns, s->n_columns }, err));
+    CDR_TRY(cdr_is_dir(s->path) ? add_directory(in, err) : add_file(in, cdr_pool_strdup(in->c->pool, s->path), err));
+    if (in->to->n + (in->held ? in->held->n : 0) == before)
+        CDR_FAIL_ID(err, CDR_EDATA, "data.empty", "%s: holds no text and no sample with a trained token", s->path);
     return CDR_OK;
 }
 
-/* Moves the tail of the documents from `first` on to the held-out part. */
-static void hold_out(cdr_pool *pool, cdr__corpus *c, int64_t first, double fraction)
+/* ---- held-out text, lengths ----------------------------------------------------------------------------------------- */
+
+/* Moves the tail of the texts from `first` on to the held-out part. */
+static void hold_out(cdr__corpus *c, int64_t first, double fraction)
 {
     int64_t total = 0, kept = 0, n = first;
-    for (int64_t i = first; i < c->train.n; i++) total += c->train.docs[i].n;
+    for (int64_t i = first; i < c->train.n; i++) total += c->train.docs[i].kind == CDR__BYTES ? c->train.docs[i].n : 0;
     int64_t cut = total - (int64_t)((double)total * fraction);
     for (int64_t i = first; i < c->train.n; i++) {
         cdr__doc d = c->train.docs[i];
+        if (d.kind != CDR__BYTES) {
+            c->train.docs[n++] = d;
+            continue;
+        }
         int64_t at = CDR_MAX(CDR_MIN(cut - kept, d.n), 0);
         while (at > 0 && at < d.n && (d.bytes[at] & 0xc0) == 0x80) at++;
         kept += d.n;
@@ -151,52 +285,125 @@ static void hold_out(cdr_pool *pool, cdr__corpus *c, int64_t first, double fract
         if (at < d.n) {
             d.bytes += at;
             d.n -= at;
-            *CDR_PUSH(pool, c->eval.docs, c->eval.n, c->eval.cap) = d;
+            *CDR_PUSH(c->pool, c->eval.docs, c->eval.n, c->eval.cap) = d;
         }
     }
     c->train.n = n;
 }
 
-/* Inputs of each document from `first` on; documents without one, or too long where that drops them, go. */
-static cdr_status set_inputs(const cdr_data_opts *o, cdr__corpus *c, cdr__docs *docs, int64_t first, bool has_eos, bool train, cdr_err *err)
+static int64_t count_bytes(const cdr__docs *docs, int64_t first)
 {
-    int64_t n = first, S = o->sequence_length;
+    int64_t n = 0;
+    for (int64_t i = first; i < docs->n; i++) n += docs->docs[i].kind == CDR__BYTES ? docs->docs[i].n : 0;
+    return n;
+}
+
+/* Texts become words where a token is not a byte. */
+static cdr_status encode_texts(cdr__corpus *c, cdr__docs *docs, int64_t first, cdr_err *err)
+{
+    if (strcmp(cdr_tokenizer_type(c->o->tokenizer), "byte") == 0) return CDR_OK;
+    for (int64_t i = first; i < docs->n; i++)
+        if (docs->docs[i].kind == CDR__BYTES) CDR_TRY(cdr__encode_text(c, &docs->docs[i], err));
+    return CDR_OK;
+}
+
+static int64_t count_trained(const cdr__doc *d, int64_t n_in)
+{
+    int64_t n = 0;
+    if (d->kind != CDR__WORDS) return n_in;
+    for (int64_t i = 1; i <= n_in; i++) n += ((const uint32_t *)(const void *)d->bytes)[i] >= CDR__TRAINED;
+    return n;
+}
+
+/* One document: false where it goes, by `reason`. */
+static cdr_status fit(const cdr__corpus *c, cdr__doc *d, bool train, bool *keep, cdr_data_reason *reason, cdr_err *err)
+{
+    const cdr_data_opts *o = c->o;
+    int64_t S = o->sequence_length;
+    d->ends = d->ends && c->eos >= 0 && d->kind == CDR__BYTES;
+    d->n_in = d->ends ? d->n : d->n - 1;
+    *keep = d->n_in >= 1;
+    *reason = CDR_DROP_EMPTY;
+    bool drops = o->long_samples == CDR_LONG_DROP || (o->long_samples == CDR_LONG_AUTO && d->conversation);
+    if (d->n_in > S && (train || d->conversation)) {
+        if (o->long_samples == CDR_LONG_ERROR) {
+            char line[32] = "";
+            if (d->line > 0) (void)snprintf(line, sizeof line, ":%lld", (long long)d->line);
+            CDR_FAIL_ID(err, CDR_EDATA, "data.too-long", "%s%s: %lld tokens, train.sequence_length is %lld. Set data.long_samples=%s", c->files[d->file].path, line,
+                        (long long)d->n_in, (long long)S, d->conversation ? "drop or truncate" : "split");
+        }
+        if (drops) *keep = false, *reason = CDR_DROP_LONG;
+        else if (o->long_samples == CDR_LONG_TRUNCATE) d->n_in = S;
+    }
+    if (!*keep) return CDR_OK;
+    d->n_trained = d->n_in < d->n - 1 || d->kind != CDR__WORDS ? count_trained(d, d->n_in) : d->n_trained;
+    if (d->n_trained > 0) return CDR_OK;
+    if (!o->drop_untrained)
+        CDR_FAIL_ID(err, CDR_EDATA, "data.nothing-trained", "%s:%lld: 0 of its first %lld tokens are trained, where data.long_samples=truncate cuts it. Take a longer "
+                    "train.sequence_length, or data.untrained=drop", c->files[d->file].path, (long long)d->line, (long long)d->n_in);
+    *keep = false;
+    *reason = CDR_DROP_UNTRAINED;
+    return CDR_OK;
+}
+
+/* Inputs of each document from `first` on; documents without one, or too long where that drops them, go. */
+static cdr_status set_inputs(cdr__corpus *c, cdr__docs *docs, int64_t first, bool train, cdr_err *err)
+{
+    int64_t n = first;
     for (int64_t i = first; i < docs->n; i++) {
         cdr__doc d = docs->docs[i];
-        d.ends = d.ends && has_eos;
-        d.n_in = d.ends ? d.n : d.n - 1;
-        if (train && d.n_in > S && o->long_samples == CDR_LONG_ERROR)
-            CDR_FAIL_ID(err, CDR_EDATA, "data.too-long", "%s: %lld tokens, train.sequence_length is %lld. Set data.long_samples=split",
-                        c->files[d.file].path, (long long)d.n_in, (long long)S);
-        if (train && d.n_in > S && o->long_samples == CDR_LONG_TRUNCATE) d.n_in = S;
-        if (d.n_in < 1 || (train && d.n_in > S && o->long_samples == CDR_LONG_DROP)) c->n_dropped += train;
-        else docs->docs[n++] = d;
+        bool keep;
+        cdr_data_reason reason;
+        CDR_TRY(fit(c, &d, train, &keep, &reason, err));
+        if (keep) docs->docs[n++] = d;
+        else cdr__drop(c, (cdr_data_drop){ c->files[d.file].path, d.line, reason, d.n, !train });
     }
     docs->n = n;
     return CDR_OK;
 }
 
-cdr_status cdr__corpus_open(cdr_pool *pool, const cdr_data_opts *o, bool has_eos, cdr__corpus *c, cdr_err *err)
+/* ---- open ----------------------------------------------------------------------------------------------------------- */
+
+static cdr_status open_source(cdr__corpus *c, const cdr_data_source *s, cdr__docs *to, bool train, cdr_err *err)
 {
+    bool held = train && c->o->eval_fraction > 0;
+    int64_t first = to->n, first_held = c->eval.n;
+    cdr__intake in = { .c = c, .source = s, .to = to, .held = held ? &c->eval : NULL, .first = first, .first_held = first_held };
+    CDR_TRY(add_source(&in, err));
+    if (held) hold_out(c, first, c->o->eval_fraction);
+    if (train) c->train_bytes += count_bytes(to, first);
+    c->eval_bytes += count_bytes(&c->eval, train ? first_held : first);
+    CDR_TRY(encode_texts(c, to, first, err));
+    if (train) CDR_TRY(encode_texts(c, &c->eval, first_held, err));
+    CDR_TRY(set_inputs(c, to, first, train, err));
+    if (train) CDR_TRY(set_inputs(c, &c->eval, first_held, false, err));
+    return CDR_OK;
+}
+
+cdr_status cdr__corpus_open(cdr_pool *pool, const cdr_data_opts *o, int32_t eos, cdr__corpus *c, cdr_err *err)
+{
+    c->pool = pool;
+    c->o = o;
+    c->eos = eos;
     c->source_end = cdr_pool_alloc(pool, ((size_t)o->n_train + 1) * sizeof *c->source_end);
     if (o->n_eval > 0 && o->eval_fraction > 0)
         CDR_FAIL_ID(err, CDR_EUSER, "data.eval", "data.eval and data.eval_fraction are both set. Give one");
     for (int i = 0; i < o->n_train; i++) {
         int64_t first = c->train.n;
-        CDR_TRY(add_source(pool, &o->train[i], c, &c->train, err));
-        if (o->eval_fraction > 0) hold_out(pool, c, first, o->eval_fraction);
-        CDR_TRY(set_inputs(o, c, &c->train, first, has_eos, true, err));
-        for (int64_t k = first; k < c->train.n; k++) c->train_bytes += c->train.docs[k].n;
+        CDR_TRY(open_source(c, &o->train[i], &c->train, true, err));
         if (c->train.n == first)
             CDR_FAIL_ID(err, CDR_EDATA, "data.empty", "%s: no document of it is left to train on (data.long_samples, data.eval_fraction)", o->train[i].path);
         c->source_end[i] = c->train.n;
     }
-    for (int i = 0; i < o->n_eval; i++) CDR_TRY(add_source(pool, &o->eval[i], c, &c->eval, err));
-    for (int64_t k = 0; k < c->eval.n; k++) c->eval_bytes += c->eval.docs[k].n;
-    return set_inputs(o, c, &c->eval, 0, has_eos, false, err);
+    for (int i = 0; i < o->n_eval; i++) CDR_TRY(open_source(c, &o->eval[i], &c->eval, false, err));
+    return CDR_OK;
 }
 
 void cdr__corpus_close(cdr__corpus *c)
 {
-    for (int64_t i = 0; i < c->n_files; i++) cdr_textfile_close(&c->files[i].text);
+    for (int64_t i = 0; i < c->n_files; i++) {
+        cdr_textfile_close(&c->files[i].text);
+        cdr__store_close(&c->files[i].store);
+    }
+    cdr_chat_close(c->chat);
 }

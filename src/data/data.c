@@ -18,6 +18,7 @@ struct cdr_data {
     bool constant_rows;
     int64_t rows_per_shard;
     int32_t eos, pad;                  /* eos -1: the tokenizer has none */
+    const char *form;
     cdr__piece *eval_pieces;
     int64_t *eval_row_first; int64_t n_eval_rows;
     uint64_t fingerprint;
@@ -66,17 +67,36 @@ static const cdr__epoch *epoch_of_row(cdr_data *d, int64_t g)
 
 /* ---- rows -------------------------------------------------------------------------------------------------- */
 
-static void put_piece(const cdr_data *d, const cdr__doc *doc, const cdr__piece *p, int64_t t0, arrays a)
+uint32_t cdr__doc_word(const cdr__doc *d, int64_t i, int32_t eos)
 {
-    const uint8_t *bytes = doc->bytes + p->first;
-    bool last = p->first + p->n == doc->n;            /* only where doc->ends: else the last token is no input */
-    int64_t n_next = last ? p->n - 1 : p->n;
-    for (int64_t i = 0; i < p->n; i++) {
-        a.tokens[t0 + i] = bytes[i];
-        a.start[t0 + i] = (int32_t)t0;
+    uint16_t half;
+    uint32_t word;
+    if (i == d->n) return (uint32_t)eos | CDR__TRAINED;
+    switch ((cdr__kind)d->kind) {
+    case CDR__BYTES: return d->bytes[i] | CDR__TRAINED;
+    case CDR__U16: memcpy(&half, d->bytes + 2 * i, sizeof half); return half | CDR__TRAINED;
+    case CDR__I32: memcpy(&word, d->bytes + 4 * i, sizeof word); return word | CDR__TRAINED;
+    case CDR__WORDS: break;
     }
-    for (int64_t i = 0; i < n_next; i++) a.targets[t0 + i] = bytes[i + 1];
-    if (last) a.targets[t0 + p->n - 1] = d->eos;
+    memcpy(&word, d->bytes + 4 * i, sizeof word);
+    return word;
+}
+
+/* Returns how many of the piece's tokens have a target. */
+static int64_t put_piece(const cdr_data *d, const cdr__doc *doc, const cdr__piece *p, int64_t t0, arrays a)
+{
+    int64_t n_trained = 0;
+    uint32_t word = cdr__doc_word(doc, p->first, d->eos);
+    for (int64_t i = 0; i < p->n; i++) {
+        uint32_t next = cdr__doc_word(doc, p->first + i + 1, d->eos);
+        bool trained = next >= CDR__TRAINED;
+        a.tokens[t0 + i] = cdr__word_id(word);
+        a.targets[t0 + i] = trained ? cdr__word_id(next) : -1;
+        a.start[t0 + i] = (int32_t)t0;
+        n_trained += trained;
+        word = next;
+    }
+    return n_trained;
 }
 
 /* The rest of a row is idle: start above pos. */
@@ -106,14 +126,35 @@ void cdr_data_shard(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shard
         int64_t row = g + r - e->first_row, t = r * S;
         for (uint32_t i = e->row_first[row]; i < e->row_first[row + 1]; i++) {
             cdr__piece p = cdr__packer_piece(&d->packer, e->item[i]);
-            put_piece(d, &d->packer.docs[p.doc], &p, t, a);
+            *n_trained += put_piece(d, &d->packer.docs[p.doc], &p, t, a);
             t += p.n;
         }
         *n_rows += t - r * S;
-        *n_trained += t - r * S;                      /* each input has a target */
         put_padding(d, t, (r + 1) * S, a);
     }
     put_positions(d, a);
+}
+
+/* Bytes of text that a piece's targets stand for. */
+static int64_t piece_bytes(const cdr_data *d, const cdr__doc *doc, const cdr__piece *p)
+{
+    int64_t bytes = 0;
+    if (doc->kind == CDR__BYTES) return p->n - (p->first + p->n == doc->n);
+    for (int64_t i = p->first + 1; i <= p->first + p->n; i++) {
+        uint32_t word = cdr__doc_word(doc, i, d->eos);
+        size_t n = 0;
+        if (word >= CDR__TRAINED) (void)cdr_tokenizer_bytes(d->o.tokenizer, cdr__word_id(word), &n);
+        bytes += (int64_t)n;
+    }
+    return bytes;
+}
+
+static int64_t piece_trained(const cdr_data *d, const cdr__doc *doc, const cdr__piece *p)
+{
+    int64_t n = 0;
+    if (doc->kind != CDR__WORDS) return p->n;
+    for (int64_t i = p->first + 1; i <= p->first + p->n; i++) n += cdr__doc_word(doc, i, d->eos) >= CDR__TRAINED;
+    return n;
 }
 
 void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T,
@@ -128,11 +169,10 @@ void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_
         for (int64_t k = row < d->n_eval_rows ? d->eval_row_first[row] : 0; row < d->n_eval_rows && k < d->eval_row_first[row + 1]; k++) {
             const cdr__piece *p = &d->eval_pieces[k];
             const cdr__doc *doc = &d->corpus.eval.docs[p->doc];
-            put_piece(d, doc, p, t, a);
-            *n_bytes += p->n - (p->first + p->n == doc->n);
+            *n_trained += put_piece(d, doc, p, t, a);
+            *n_bytes += piece_bytes(d, doc, p);
             t += p->n;
         }
-        *n_trained += t - r * S;
         put_padding(d, t, (r + 1) * S, a);
     }
     put_positions(d, a);
@@ -150,6 +190,11 @@ void cdr_data_locate(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shar
         if (t % S < at + p.n) {
             const cdr__doc *doc = &d->packer.docs[p.doc];
             const cdr__file *f = &d->corpus.files[doc->file];
+            if (doc->kind != CDR__BYTES) {
+                if (doc->line > 0) (void)snprintf(out, bytes, "%s:%lld", f->path, (long long)doc->line);
+                else (void)snprintf(out, bytes, "%s, token %lld", f->path, (long long)(p.first + t % S - at));
+                return;
+            }
             const char *s = f->text.data, *end = (const char *)doc->bytes + p.first + t % S - at;
             int64_t line = 1;
             while ((s = memchr(s, '\n', (size_t)(end - s))) != NULL) s++, line++;
@@ -162,22 +207,26 @@ void cdr_data_locate(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shar
 
 /* ---- held-out rows ------------------------------------------------------------------------------------------- */
 
-/* The held-out documents one after another, cut at row borders; a row that has max_docs pieces is closed. */
+/* The held-out documents one after another, cut at row borders; a row that has max_docs pieces is closed. A conversation that would be cut, and fits
+ * into a row, begins the next one: its answers keep what they answer. */
 static void plan_eval(cdr_data *d)
 {
     const cdr__docs *docs = &d->corpus.eval;
     int64_t S = d->o.sequence_length, left = d->o.eval_tokens > 0 ? d->o.eval_tokens : INT64_MAX;
     int64_t n_pieces = 0, cap_pieces = 0, cap_rows = 0, used = 0, count = 0;
     for (int64_t i = 0; i < docs->n && left > 0; i++) {
-        for (int64_t first = 0; first < docs->docs[i].n_in && left > 0;) {
-            if (d->n_eval_rows == 0 || used == S || count == d->stat.max_docs) {
+        const cdr__doc *doc = &docs->docs[i];
+        for (int64_t first = 0; first < doc->n_in && left > 0;) {
+            bool whole = doc->conversation && first == 0 && doc->n_in <= S && used + doc->n_in > S;
+            if (d->n_eval_rows == 0 || used == S || count == d->stat.max_docs || whole) {
                 *CDR_PUSH(d->pool, d->eval_row_first, d->n_eval_rows, cap_rows) = n_pieces;
                 used = count = 0;
             }
-            int64_t n = CDR_MIN(CDR_MIN(S - used, docs->docs[i].n_in - first), left);
-            *CDR_PUSH(d->pool, d->eval_pieces, n_pieces, cap_pieces) = (cdr__piece){ i, first, n };
-            d->stat.eval_trained += n;
-            d->stat.eval_predicted_bytes += n - (first + n == docs->docs[i].n);
+            int64_t n = CDR_MIN(CDR_MIN(S - used, doc->n_in - first), left);
+            cdr__piece *piece = CDR_PUSH(d->pool, d->eval_pieces, n_pieces, cap_pieces);
+            *piece = (cdr__piece){ i, first, n };
+            d->stat.eval_trained += piece_trained(d, doc, piece);
+            d->stat.eval_predicted_bytes += piece_bytes(d, doc, piece);
             first += n;
             used += n;
             left -= n;
@@ -207,9 +256,11 @@ static uint64_t make_fingerprint(const cdr_data *d, const cdr_data_opts *o)
     cdr_hasher_add(h, d->packer.extra, (size_t)o->n_train * sizeof *d->packer.extra);
     for (int64_t i = 0; i < d->corpus.train.n; i++) {
         const cdr__doc *doc = &d->corpus.train.docs[i];
+        static const size_t SIZE[] = { [CDR__BYTES] = 1, [CDR__U16] = 2, [CDR__I32] = 4, [CDR__WORDS] = 4 };
         const int64_t lengths[] = { doc->n, doc->n_in };
         cdr_hasher_add(h, lengths, sizeof lengths);
-        cdr_hasher_add(h, doc->bytes, (size_t)doc->n);
+        if (doc->kind != CDR__BYTES) cdr_hasher_add(h, &doc->kind, 1);
+        cdr_hasher_add(h, doc->bytes, (size_t)doc->n * SIZE[doc->kind]);
     }
     return cdr_hasher_end(h);
 }
@@ -226,13 +277,33 @@ static void fill_stat(cdr_data *d)
     s->epoch_samples = p->n_slots;
     s->rows_epoch0 = e->n_rows;
     s->epoch_tokens = e->n_rows * d->o.sequence_length;
-    for (int64_t i = 0; i < p->n_slots; i++) s->epoch_trained += cdr__packer_piece(p, e->item[i]).n;
+    for (int64_t i = 0; i < p->n_slots; i++) {
+        cdr__piece piece = cdr__packer_piece(p, e->item[i]);
+        s->epoch_trained += piece_trained(d, &p->docs[piece.doc], &piece);
+        s->epoch_places += piece.n;
+    }
+    for (int64_t i = 0; i < d->corpus.train.n; i++) {
+        s->train_tokens += d->corpus.train.docs[i].n;
+        s->n_conversations += d->corpus.train.docs[i].conversation;
+    }
+    s->n_eval_documents = d->corpus.eval.n;
+    for (int64_t i = 0; i < d->corpus.eval.n; i++) s->eval_tokens += d->corpus.eval.docs[i].n;
+}
+
+/* "messages, k3_xtml"; several forms: "text and messages, k3_xtml". */
+static const char *form_of(const cdr_data *d, const cdr_chat_spec *chat)
+{
+    bool seen[CDR__TOKENS + 1] = { false };
+    const char *form = "";
+    for (int64_t i = 0; i < d->corpus.n_files; i++) seen[d->corpus.files[i].format] = true;
+    for (int f = CDR__TEXT; f <= CDR__TOKENS; f++)
+        if (seen[f]) form = cdr_pool_printf(d->pool, "%s%s%s", form, *form ? " and " : "", cdr__format_name((cdr__format)f));
+    return d->corpus.chat ? cdr_pool_printf(d->pool, "%s, %s", form, chat->format) : form;
 }
 
 static cdr_status check_opts(const cdr_data_opts *o, cdr_err *err)
 {
     CDR_CHECK(o->tokenizer && o->n_train > 0);
-    CDR_CHECK(strcmp(cdr_tokenizer_type(o->tokenizer), "byte") == 0);          /* put_piece takes a token for a byte */
     if (o->sequence_length < 2 || o->sequence_length > INT32_MAX / 2)
         CDR_FAIL_ID(err, CDR_EUSER, "config.range", "train.sequence_length: %lld is out of range", (long long)o->sequence_length);
     if (o->micro_batch_tokens < 1 || o->micro_batch_tokens > INT32_MAX / 2 || o->micro_batch_tokens % o->sequence_length != 0)
@@ -250,16 +321,19 @@ static cdr_status open_data(cdr_data *d, const cdr_data_opts *o, cdr_err *err)
     CDR_TRY(check_opts(o, err));
     d->o = *o;
     d->o.train = d->o.eval = NULL;
+    d->o.chat = NULL;
+    d->o.cache = NULL;
     d->eos = cdr_tokenizer_special(o->tokenizer, "[EOS]");
     d->pad = CDR_MAX(cdr_tokenizer_special(o->tokenizer, "[PAD]"), 0);
     d->rows_per_shard = o->micro_batch_tokens / o->sequence_length;
     d->stat.max_docs = o->no_pack ? 1 : o->max_docs > 0 ? o->max_docs : CDR_MAX(o->sequence_length / 64, 1);
-    CDR_TRY(cdr__corpus_open(d->pool, o, d->eos >= 0, &d->corpus, err));
+    CDR_TRY(cdr__corpus_open(d->pool, o, d->eos, &d->corpus, err));
     CDR_TRY(cdr__packer_open(d->pool, o, &d->corpus, d->stat.max_docs, &d->packer, err));
     d->constant_rows = d->stat.max_docs == 1 || d->packer.n_short <= 1;        /* then no row holds two samples */
     for (int i = 0; i < 2; i++) cdr__epoch_alloc(d->pool, &d->packer, &d->cache[i]);
     plan_eval(d);
     fill_stat(d);
+    d->form = form_of(d, o->chat);
     d->fingerprint = make_fingerprint(d, o);
     return CDR_OK;
 }
@@ -285,6 +359,54 @@ void cdr_data_close(cdr_data *d)
 const cdr_data_stat *cdr_data_stats(const cdr_data *d)
 {
     return &d->stat;
+}
+
+/* ---- documents --------------------------------------------------------------------------------------------------- */
+
+static const cdr__doc *doc_of(const cdr_data *d, bool held_out, int64_t i)
+{
+    const cdr__docs *docs = held_out ? &d->corpus.eval : &d->corpus.train;
+    CDR_CHECK(i >= 0 && i < docs->n);
+    return &docs->docs[i];
+}
+
+int64_t cdr_data_docs(const cdr_data *d, bool held_out)
+{
+    return held_out ? d->corpus.eval.n : d->corpus.train.n;
+}
+
+cdr_data_doc cdr_data_doc_at(const cdr_data *d, bool held_out, int64_t i)
+{
+    const cdr__doc *doc = doc_of(d, held_out, i);
+    return (cdr_data_doc){ d->corpus.files[doc->file].path, doc->line, doc->n + doc->ends, doc->n_in, doc->n_trained, doc->conversation };
+}
+
+void cdr_data_doc_tokens(const cdr_data *d, bool held_out, int64_t i, int64_t first, int64_t n, int32_t *ids, bool *trained)
+{
+    const cdr__doc *doc = doc_of(d, held_out, i);
+    CDR_CHECK(first >= 0 && n >= 0 && first + n <= doc->n + doc->ends);
+    for (int64_t k = 0; k < n; k++) {
+        uint32_t word = cdr__doc_word(doc, first + k, d->eos);
+        ids[k] = cdr__word_id(word);
+        trained[k] = first + k > 0 && first + k <= doc->n_in && word >= CDR__TRAINED;
+    }
+}
+
+int64_t cdr_data_drops(const cdr_data *d, const cdr_data_drop **list)
+{
+    *list = d->corpus.drops;
+    return d->corpus.n_drops;
+}
+
+const char *cdr_data_reason_text(cdr_data_reason r)
+{
+    static const char *const TEXT[] = { "empty", "another name of the same file", "no trained token", "too long" };
+    return TEXT[r];
+}
+
+const char *cdr_data_form(const cdr_data *d)
+{
+    return d->form;
 }
 
 /* ---- epochs, state ------------------------------------------------------------------------------------------- */

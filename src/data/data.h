@@ -6,16 +6,20 @@
  *   cdr_data_shard(d, step, id, n_shards, tokens_T, targets_T, start_T, pos_T, &n_trained, &n_rows);     // step from 0
  *   cdr_data_close(d);
  *
- * A corpus is documents (one a file). A document's tokens are its bytes; nothing is put in front. Where it ends in the
- * corpus, [EOS] is the last target (a target only: it takes no row place); where its tail is held out, the last token
- * has no target. Documents longer than sequence_length are cut into samples at its multiples; the last token of a
- * sample still has its successor as target, so no target is lost. An epoch's samples are put in an order keyed by
- * (seed, epoch), packed first-fit into rows of sequence_length, within windows of pack_window samples. Epochs follow
- * each other without a gap; a micro-batch is micro_batch_tokens / sequence_length rows.
+ * A corpus is documents. A file of text is one: its tokens are those of the tokenizer, and nothing is put in front. Where it
+ * ends in the corpus, [EOS] is the last target; where its tail is held out, the last token has no target. A file of records
+ * (conversations, {"text": ...}) is one document a record. Token i + 1 of a document is the target of token i where it
+ * carries loss: all tokens of text, of a conversation what train_on, train_eos, mask_think and the messages say.
+ *
+ * Documents longer than sequence_length are cut into samples at its multiples (long_samples); the last token of a sample
+ * still has its successor as target, so no target is lost. An epoch's samples are put in an order keyed by (seed, epoch),
+ * packed first-fit into rows of sequence_length, within windows of pack_window samples. Epochs follow each other without a
+ * gap; a micro-batch is micro_batch_tokens / sequence_length rows.
  */
 #ifndef CDR_DATA_H
 #define CDR_DATA_H
 
+#include "chat/chat.h"
 #include "io/io.h"
 #include "tokenizer/tokenizer.h"
 
@@ -25,18 +29,32 @@ extern "C" {
 
 typedef enum { CDR_LONG_AUTO, CDR_LONG_SPLIT, CDR_LONG_DROP, CDR_LONG_TRUNCATE, CDR_LONG_ERROR } cdr_long_samples;
 
+/* In the order of the recipe's words. */
+typedef enum { CDR_LOSS_AUTO /* conversations: assistant, text: all */, CDR_LOSS_ASSISTANT, CDR_LOSS_LAST, CDR_LOSS_ALL } cdr_data_train_on;
+typedef enum { CDR_EOS_TURN, CDR_EOS_LAST, CDR_EOS_NONE } cdr_data_train_eos;
+typedef enum { CDR_THINK_NONE, CDR_THINK_EMPTY, CDR_THINK_ALL } cdr_data_mask_think;
+
+typedef struct { const char *ours, *theirs; } cdr_data_column;
+
 typedef struct {
     const char *path;                  /* file, or directory of files (not of directories) */
-    const char *format;                /* NULL, auto, text; others are refused */
+    const char *format;                /* NULL, auto, text, messages, sharegpt, alpaca, completion, tokens */
     double weight;                     /* 0: 1.0. Copies of each sample in an epoch; the fraction by permutation */
     int64_t max_samples;               /* documents taken, in file order; 0: all */
+    int train_on;                      /* cdr_data_train_on; AUTO: the options' */
+    const cdr_data_column *columns; int n_columns;     /* names of the records' fields that differ from ours */
 } cdr_data_source;
 
 typedef struct {
     const cdr_data_source *train; int n_train;
     const cdr_data_source *eval; int n_eval;           /* 0: the tails by eval_fraction */
-    double eval_fraction;                              /* 0 to 0.5: tail of each source's text, in bytes */
+    double eval_fraction;                              /* 0 to 0.5: tail of each source's text, in bytes; of records, by hash */
     const cdr_tokenizer *tokenizer;                    /* borrowed */
+    const cdr_chat_spec *chat;                         /* borrowed for the call; NULL or format none: conversations are refused */
+    int train_on, train_eos, mask_think;               /* enums above */
+    bool drop_untrained;                               /* a sample without a trained token: dropped instead of refused */
+    int threads;                                       /* that read and tokenize; 0: 1 */
+    const char *cache;                                 /* directory for what was tokenized; NULL: none */
     uint64_t seed;
     int64_t sequence_length, micro_batch_tokens;
     int64_t max_docs;                                  /* documents in a row; 0: sequence_length / 64, at least 1 */
@@ -47,9 +65,12 @@ typedef struct {
 } cdr_data_opts;
 
 typedef struct {
-    int64_t n_documents, n_dropped;                    /* of training; dropped: empty, twice the same file, too long */
+    int64_t n_documents, n_dropped;                    /* of training; dropped: see cdr_data_drops */
+    int64_t n_conversations, n_eval_documents;         /* of the training documents; held-out documents */
+    int64_t train_tokens, eval_tokens;                 /* of all documents, as tokenized; of text by bytes: bytes */
     int64_t train_bytes, eval_bytes;
     int64_t epoch_tokens, epoch_samples, epoch_trained;      /* row places, samples, targets of one epoch */
+    int64_t epoch_places;                                    /* of the row places, those that hold a token */
     int64_t rows_epoch0;                               /* rows of the first epoch */
     int64_t eval_rows, eval_shards, eval_trained, eval_predicted_bytes;
     int64_t max_docs;                                  /* as resolved */
@@ -74,6 +95,25 @@ void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_
 /* "path:line" of token t of a training shard; "padding" where it is none. */
 void cdr_data_locate(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shards, int64_t t, char *out, size_t bytes);
 
+/* ---- documents, for those who show them ---------------------------------------------------------------------------- */
+typedef struct {
+    const char *path; int64_t line;                    /* line 0: the whole file */
+    int64_t n, n_in, n_trained;                        /* tokens; places in a row; targets */
+    bool conversation;
+} cdr_data_doc;
+int64_t cdr_data_docs(const cdr_data *d, bool held_out);
+cdr_data_doc cdr_data_doc_at(const cdr_data *d, bool held_out, int64_t i);
+/* Tokens first .. first + n - 1 of a document; trained[k]: token first + k is a target that carries loss. */
+void cdr_data_doc_tokens(const cdr_data *d, bool held_out, int64_t i, int64_t first, int64_t n, int32_t *ids, bool *trained);
+
+typedef enum { CDR_DROP_EMPTY, CDR_DROP_TWICE, CDR_DROP_UNTRAINED, CDR_DROP_LONG, CDR_N_DROPS } cdr_data_reason;
+typedef struct { const char *path; int64_t line; cdr_data_reason reason; int64_t n; /* tokens, 0: not known */ bool held_out; } cdr_data_drop;
+int64_t cdr_data_drops(const cdr_data *d, const cdr_data_drop **list);
+const char *cdr_data_reason_text(cdr_data_reason r);
+/* What the files of the corpus are: "messages, k3_xtml", one text for all or "mixed". */
+const char *cdr_data_form(const cdr_data *d);
+
+/* ---- epochs, state -------------------------------------------------------------------------------------------------- */
 /* Fraction of epochs done after n_steps steps: epoch number and part. */
 double cdr_data_epoch(cdr_data *d, int64_t n_steps, int64_t n_shards);
 /* Steps that cover `epochs` epochs (the last one may begin the next epoch). */

@@ -54,6 +54,8 @@ typedef struct {                                                   /* of data.tr
     const char *path, *name;       /* name: the file's stem unless given */
     int format;                    /* CDR_FORMAT_*; AUTO: data.format */
     double weight; int64_t max_samples;    /* CDR_UNSET: all */
+    int train_on;                  /* CDR_TRAIN_ON_*; AUTO: data.train_on */
+    cdr_pairs columns;             /* name: ours, text: theirs */
 } cdr_source;
 typedef struct { cdr_source *s; int n; bool none; } cdr_sources;
 

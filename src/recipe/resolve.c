@@ -195,8 +195,6 @@ cdr_status cdr__recipe_resolve(cdr_recipe *r, cdr_err *err)
     CDR_TRY(resolve_lora(r, err));
     CDR_TRY(resolve_sparse(r, err));
     CDR_TRY(check_trainable(r, err));
-    if (r->data.train_on == CDR_TRAIN_ON_AUTO)
-        CDR_TRY(cdr_recipe_derive(r, "data.train_on", "all", "text: every token", err));
     if (r->generate.seed == CDR_AUTO) CDR_TRY(derive_int(r, "generate.seed", r->seed, "seed", err));
     CDR_TRY(check_held_out(r, err));
     CDR_TRY(check_expert(r, r->parallel.shard > 0 ? r->parallel.shard : 0, err));

@@ -116,6 +116,17 @@ char *cdr_recipe_yaml(const cdr_recipe *r, cdr_pool *pool)
 
 /* ---- JSON --------------------------------------------------------------------------------------------------------------- */
 
+/* A word of a source that differs from auto. */
+static void source_word(cdr_jw *w, const char *name, const char *key, int i)
+{
+    const char *word = cdr_recipe_schema(&(int){ 0 })[cdr_recipe_key(key)].words;
+    char text[32];
+    if (i == 0) return;
+    for (; i > 0; i--) word += strcspn(word, "|") + 1;
+    (void)snprintf(text, sizeof text, "%.*s", (int)strcspn(word, "|"), word);
+    cdr_jw_str(w, name, text);
+}
+
 static void json_value(cdr_jw *w, const cdr_recipe *r, const cdr_key *k, const char *text)
 {
     const void *at = (const char *)r + k->at;
@@ -155,6 +166,13 @@ static void json_value(cdr_jw *w, const cdr_recipe *r, const cdr_key *k, const c
             cdr_jw_str(w, "name", s->s[i].name);
             cdr_jw_real(w, "weight", s->s[i].weight);
             if (s->s[i].max_samples > 0) cdr_jw_int(w, "max_samples", s->s[i].max_samples);
+            source_word(w, "format", "data.format", s->s[i].format);
+            source_word(w, "train_on", "data.train_on", s->s[i].train_on);
+            if (s->s[i].columns.n > 0) {
+                cdr_jw_begin(w, "columns", '{');
+                for (int m = 0; m < s->s[i].columns.n; m++) cdr_jw_str(w, s->s[i].columns.p[m].name, s->s[i].columns.p[m].text);
+                cdr_jw_end(w, '}');
+            }
             cdr_jw_end(w, '}');
         }
         cdr_jw_end(w, ']');

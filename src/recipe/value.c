@@ -284,24 +284,35 @@ static const char *stem(cdr_pool *pool, const char *path)
     return cdr_pool_strndup(pool, base, base[0] == '.' ? strlen(base) : strcspn(base, "."));
 }
 
+static cdr_status source_columns(const ctx *c, const cdr_yaml *e, cdr_source *s)
+{
+    if (e->kind != CDR_YAML_MAP) return bad(c, e->kind == CDR_YAML_SCALAR ? e->text : "[...]", "columns as a map {ours: theirs}");
+    s->columns = (cdr_pairs){ .p = cdr_pool_alloc(c->r->pool, sizeof(cdr_pair) * (size_t)(e->n + 1)) };
+    for (int i = 0; i < e->n; i++) {
+        if (e->items[i].kind != CDR_YAML_SCALAR || !*e->items[i].text) return bad(c, e->items[i].key, "columns as a map {ours: theirs} of names");
+        s->columns.p[s->columns.n++] = (cdr_pair){ cdr_pool_strdup(c->r->pool, e->items[i].key), cdr_pool_strdup(c->r->pool, e->items[i].text) };
+    }
+    return CDR_OK;
+}
+
 static cdr_status source_member(const ctx *c, const cdr_yaml *e, cdr_source *s)
 {
-    if (e->kind != CDR_YAML_SCALAR && strcmp(e->key, "columns") != 0)
+    if (strcmp(e->key, "columns") == 0) return source_columns(c, e, s);
+    if (e->kind != CDR_YAML_SCALAR)
         CDR_FAIL_ID(c->err, CDR_EUSER, "config.bad-value", "%s: %s.%s takes one value", c->at, c->k->key, e->key);
     cdr_pool *pool = c->r->pool;
     if (strcmp(e->key, "path") == 0) s->path = expand(c->r, e->text);
     else if (strcmp(e->key, "name") == 0) s->name = cdr_pool_strdup(pool, e->text);
     else if (strcmp(e->key, "format") == 0) {
         const cdr_key *f = &cdr_recipe_schema(&(int){ 0 })[cdr_recipe_key("data.format")];
-        if (cdr__word_in(f->later, e->text, strlen(e->text), NULL)) return not_yet(&(ctx){ c->r, f, c->at, c->err }, e->text);
         if (!cdr__word_in(f->words, e->text, strlen(e->text), &s->format)) return bad(c, e->text, "one of the formats of data.format");
     } else if (strcmp(e->key, "weight") == 0) {
         if (!parse_real(e->text, &s->weight) || s->weight <= 0) return bad(c, e->text, "a weight above 0");
     } else if (strcmp(e->key, "max_samples") == 0) {
         if (!parse_int(e->text, &s->max_samples) || s->max_samples < 1) return bad(c, e->text, "max_samples of at least 1");
-    } else if (cdr__word_in(c->k->later, e->key, strlen(e->key), NULL)) {
-        CDR_FAIL_ID(c->err, CDR_EUSER, "config.not-in-version", "%s: %s.%s: this version does not have that yet; it is for conversations. Remove it",
-                    c->at, c->k->key, e->key);
+    } else if (strcmp(e->key, "train_on") == 0) {
+        const cdr_key *f = &cdr_recipe_schema(&(int){ 0 })[cdr_recipe_key("data.train_on")];
+        if (!cdr__word_in(f->words, e->text, strlen(e->text), &s->train_on)) return bad(c, e->text, "one of auto, assistant, last, all");
     } else {
         static const char *const names[] = { "path", "format", "weight", "name", "train_on", "columns", "max_samples" };
         CDR_FAIL_ID(c->err, CDR_EUSER, "config.unknown-key", "%s: unknown key %s.%s.%s", c->at, c->k->key, e->key,
@@ -420,6 +431,21 @@ static void print_pairs(cdr_text *t, const cdr_pairs *p)
     cdr_text_append(t, "}", 1);
 }
 
+static void print_enum(cdr_text *t, const char *words, int i)
+{
+    const char *p = words;
+    for (; i > 0 && *p; i--) p += strcspn(p, "|") + (p[strcspn(p, "|")] == '|');
+    cdr_text_append(t, p, strcspn(p, "|"));
+}
+
+/* A word of a source that differs from auto, in the spelling of the key that has the words. */
+static void source_word(cdr_text *t, const char *label, const char *key, int i)
+{
+    if (i == 0) return;
+    cdr_text_append(t, label, strlen(label));
+    print_enum(t, cdr_recipe_schema(&(int){ 0 })[cdr_recipe_key(key)].words, i);
+}
+
 static void print_sources(cdr_text *t, const cdr_sources *s)
 {
     if (s->none) { cdr_text_append(t, "none", 4); return; }
@@ -431,18 +457,19 @@ static void print_sources(cdr_text *t, const cdr_sources *s)
         cdr_text_append(t, ", name: ", 8);
         cdr__yaml_quote(t, e->name);
         if (e->weight != 1) { cdr_text_append(t, ", weight: ", 10); print_real(t, e->weight); }
-        if (e->format == CDR_FORMAT_TEXT) cdr_text_append(t, ", format: text", 14);
+        source_word(t, ", format: ", "data.format", e->format);
+        source_word(t, ", train_on: ", "data.train_on", e->train_on);
+        for (int k = 0; k < e->columns.n; k++) {
+            cdr_text_printf(t, k ? ", " : ", columns: {");
+            cdr__yaml_quote(t, e->columns.p[k].name);
+            cdr_text_append(t, ": ", 2);
+            cdr__yaml_quote(t, e->columns.p[k].text);
+        }
+        if (e->columns.n > 0) cdr_text_append(t, "}", 1);
         if (e->max_samples > 0) cdr_text_printf(t, ", max_samples: %lld", (long long)e->max_samples);
         cdr_text_append(t, "}", 1);
     }
     cdr_text_append(t, "]", 1);
-}
-
-static void print_enum(cdr_text *t, const char *words, int i)
-{
-    const char *p = words;
-    for (; i > 0 && *p; i--) p += strcspn(p, "|") + (p[strcspn(p, "|")] == '|');
-    cdr_text_append(t, p, strcspn(p, "|"));
 }
 
 void cdr__value_print(cdr_text *t, const cdr_recipe *r, const cdr_key *k)

@@ -6,13 +6,12 @@
 
 enum { MAX_CACHE_BYTES = 65536 };
 
-static bool cache_file(char *out, size_t n)
+bool cdr__cache_path(char *out, size_t n, const char *name)
 {
     const char *own = getenv("CADRE_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (own && *own) snprintf(out, n, "%s/ceilings", own);
-    else if (xdg && *xdg) snprintf(out, n, "%s/cadre/ceilings", xdg);
-    else if (home && *home) snprintf(out, n, "%s/.cache/cadre/ceilings", home);
-    else return false;
+    int used = own && *own ? snprintf(out, n, "%s", own) : xdg && *xdg ? snprintf(out, n, "%s/cadre", xdg) : home && *home ? snprintf(out, n, "%s/.cache/cadre", home) : -1;
+    if (used < 0 || (size_t)used + strlen(name) + 2 > n) return false;
+    if (*name) snprintf(out + used, n - (size_t)used, "/%s", name);
     return true;
 }
 
@@ -54,7 +53,7 @@ double cdr__gemm_ceiling(const cdr_device *d, int dtype)
     char path[1100], key[64];
     uint64_t machine = cdr_hash64(d->name, strlen(d->name), (uint64_t)cdr_cpu_cores());
     snprintf(key, sizeof key, "%016llx-%s-%s-%d", (unsigned long long)machine, cdr_isa_name(d->isa), cdr_dtype_row(dtype)->name, d->n_threads);
-    if (!cache_file(path, sizeof path)) return now;
+    if (!cdr__cache_path(path, sizeof path, "ceilings")) return now;
     char *text = NULL;
     size_t bytes = 0;
     cdr_err ignored = { CDR_OK, "", "" };

@@ -78,12 +78,32 @@ static int64_t run_class(const cdr_bundle *b, int cls)
     return sum;
 }
 
+/* Text: its bytes. Conversations: samples, tokens, share that is trained, and what was dropped. */
+static void data_text(const cdr_session *s, char train[160], char held[64])
+{
+    const cdr_data_stat *d = cdr_data_stats(s->data);
+    char n[32], m[32], dropped[64] = "";
+    if (d->n_conversations == 0) {
+        cdr_format_count(n, d->train_bytes);
+        (void)snprintf(train, 160, "%s bytes", n);
+        cdr_format_count(n, d->eval_bytes);
+        (void)snprintf(held, 64, "%s", n);
+        return;
+    }
+    cdr_format_count(n, d->n_documents);
+    cdr_format_count(m, d->train_tokens);
+    if (d->n_dropped > 0) (void)snprintf(dropped, sizeof dropped, ", %lld dropped (cadre data check)", (long long)d->n_dropped);
+    (void)snprintf(train, 160, "%s samples (%s), %s tokens, %.1f %% trained%s", n, cdr_data_form(s->data), m,
+                   100 * (double)d->epoch_trained / (double)CDR_MAX(d->epoch_places, (int64_t)1), dropped);
+    cdr_format_count(n, d->n_eval_documents);
+    (void)snprintf(held, 64, "%s", n);
+}
+
 static void banner_lines(cdr_events *e, const char *how)
 {
     const cdr_session *s = e->s;
-    const cdr_data_stat *d = cdr_data_stats(s->data);
     const cdr_bundle *b = &s->bundle;
-    char n1[32], n2[32], n3[32], n4[32];
+    char n1[160], n2[64], n3[32], n4[32];
     fprintf(e->out, "cadre %s  train %s -> %s (%s, run %s)\n", CDR_VERSION, s->r.name, s->r.output_dir, how, e->run);
     fprintf(e->out, "model     %s, %s\n", cdr__summary(s), strcmp(how, "new") == 0 ? "random weights" : "weights of the checkpoint");
     if (s->r.lora.on) {
@@ -95,11 +115,10 @@ static void banner_lines(cdr_events *e, const char *how)
     char ceiling[64] = "unknown";
     if (e->gemm_peak > 0) snprintf(ceiling, sizeof ceiling, "%.0f GFLOP/s %s (measured)", e->gemm_peak * 1e-9, cdr_dtype_row(s->opts.compute)->name);
     int64_t total = b->run_bytes[0] + b->exec_bytes[0];
-    cdr_format_count(n1, d->train_bytes);
-    cdr_format_count(n2, d->eval_bytes);
+    data_text(s, n1, n2);
     cdr_format_count(n3, s->r.train.global_batch_tokens);
     cdr_format_count(n4, s->r.train.micro_batch_tokens);
-    fprintf(e->out, "data      %s: %s bytes to train, %s held out; %s tokens a step = %lld micro-batch%s x %s x %d rank%s\n",
+    fprintf(e->out, "data      %s: %s to train, %s held out; %s tokens a step = %lld micro-batch%s x %s x %d rank%s\n",
             s->r.data.train.n == 1 ? s->r.data.train.s[0].name : "mixture", n1, n2, n3, (long long)s->r.ranks.n_micro,
             s->r.ranks.n_micro == 1 ? "" : "es", n4, s->n_ranks, s->n_ranks == 1 ? "" : "s");
     fprintf(e->out, "machine   %d thread%s a rank, %s, %s; GEMM ceiling %s; transport %s; reduce %s\n", s->device->n_threads,

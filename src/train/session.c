@@ -103,37 +103,6 @@ cdr_status cdr__share_error(cdr_session *s, int root, cdr_status st, cdr_err *er
     return e.status;
 }
 
-static const char *format_word(int format)
-{
-    static const char *const word[] = { "auto", "text", "messages", "sharegpt", "alpaca", "completion", "tokens" };
-    return word[format];
-}
-
-static cdr_data_source *sources(cdr_session *s, const cdr_sources *in)
-{
-    cdr_data_source *out = cdr_pool_alloc(s->pool, sizeof *out * (size_t)CDR_MAX(in->n, 1));
-    for (int i = 0; i < in->n; i++) {
-        int f = in->s[i].format == CDR_FORMAT_AUTO ? s->r.data.format : in->s[i].format;
-        out[i] = (cdr_data_source){ in->s[i].path, format_word(f), in->s[i].weight, in->s[i].max_samples < 0 ? 0 : in->s[i].max_samples };
-    }
-    return out;
-}
-
-cdr_status cdr__session_data(cdr_session *s, cdr_err *err)
-{
-    const cdr_recipe *r = &s->r;
-    CDR_TRY(cdr__session_tokenizer(s, err));
-    cdr_data_opts o = { .train = sources(s, &r->data.train), .n_train = r->data.train.n, .eval = sources(s, &r->data.eval),
-                        .n_eval = r->data.eval.none ? 0 : r->data.eval.n, .eval_fraction = r->data.eval_fraction, .tokenizer = s->tok,
-                        .seed = (uint64_t)r->seed, .sequence_length = r->train.sequence_length, .micro_batch_tokens = r->train.micro_batch_tokens,
-                        .max_docs = r->data.max_docs < 0 ? 0 : r->data.max_docs, .pack_window = r->data.pack_window, .no_pack = !r->data.pack,
-                        .no_shuffle = !r->data.shuffle, .long_samples = (cdr_long_samples)r->data.long_samples, .eval_tokens = 0 };
-    CDR_TRY(cdr_data_open(&o, &s->data, err));
-    int64_t n_shards = s->r.train.global_batch_tokens / s->r.train.micro_batch_tokens;
-    int64_t epochs = s->r.train.epochs > 0 ? cdr_data_steps(s->data, s->r.train.epochs, n_shards) : 0;
-    return cdr_recipe_resolve_steps(&s->r, epochs, err);
-}
-
 /* `auto` becomes part of the training's identity once the machine is known: a resume elsewhere must not change it. */
 static cdr_status derive_precision(cdr_session *s, const char *key, int device, bool bf16, cdr_err *err)
 {

@@ -41,6 +41,12 @@ cdr_status cdr__session_model(cdr_session *s, cdr_err *err);               /* af
 cdr_status cdr__session_tokenizer(cdr_session *s, cdr_err *err);           /* of what reads or writes text; a plan does neither */
 cdr_status cdr__session_ranks(cdr_session *s, cdr_err *err);
 cdr_status cdr__session_data(cdr_session *s, cdr_err *err);
+/* What the data is opened with, before that: sources and all options of data.*. The tokenizer is open after it. In s->pool. */
+cdr_status cdr__session_data_opts(cdr_session *s, cdr_data_opts *o, cdr_err *err);
+/* The chat format of data.chat_format and data.chat_options; format "none": there is none. */
+cdr_chat_spec cdr__session_chat(const cdr_session *s);
+/* NAME in the cache folder (interface.md, 1.1); false: there is none. */
+bool cdr__cache_path(char *out, size_t bytes, const char *name);
 cdr_status cdr__session_compile(cdr_session *s, cdr_err *err);
 cdr_status cdr__session_device(cdr_session *s, cdr_err *err);
 void cdr__session_close(cdr_session *s);
