@@ -30,19 +30,20 @@ static cdr_status read_st(void *ctx, int64_t i, float *dst, cdr_err *err)
     return CDR_OK;
 }
 
-/* Names that a configuration may call a module: canonical, the model's own with and without its prefix. {expert} stands for expert e; e < 0: is left out. */
+/* Names that a configuration may call a module: canonical, the model's own with and without its prefix, transformers' Kimi-Linear's. {expert} stands for expert e; e < 0: is left out. */
 static int forms(cdr_pool *pool, const cdr__lora_names *names, const cdr_model *m, int64_t i_param, int64_t e, const char *form[MAX_FORMS])
 {
-    const char *own = cdr_model_param(m, i_param), *base[3] = { cdr__lora_module(names, i_param) };
+    const char *own = cdr_model_param(m, i_param), *base[4] = { cdr__lora_module(names, i_param) }, *f = strstr(base[0], ".self_attn.f_");
     size_t n = strlen(own);
     base[1] = cdr_pool_strndup(pool, own, n > 7 && strcmp(own + n - 7, ".weight") == 0 ? n - 7 : n);
     base[2] = strncmp(base[1], "language_model.", 15) == 0 ? base[1] + 15 : base[1];
-    for (int i = 0; i < 3; i++) {
+    base[3] = f ? cdr_pool_printf(pool, "%.*s.self_attn.forget_gate%s", (int)(f - base[0]), base[0], f + strlen(".self_attn")) : base[0];
+    for (int i = 0; i < 4; i++) {
         const char *mark = strstr(base[i], "{expert}.");
         form[i] = !mark ? base[i] : e >= 0 ? cdr_pool_printf(pool, "%.*s%lld.%s", (int)(mark - base[i]), base[i], (long long)e, mark + 9)
                                            : cdr_pool_printf(pool, "%.*s%s", (int)(mark - base[i]), base[i], mark + 9);
     }
-    return 3;
+    return 4;
 }
 
 static cdr_status fits(const cdr__lora_source *s, const cdr_model *m, cdr_lora_pair *p, cdr__lora_fit x, bool first, cdr_err *err)

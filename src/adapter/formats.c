@@ -79,8 +79,8 @@ static const rule RULES[] = {
 static const struct { const char *consumer; cdr_lora_layout layout; bool fused; cdr_serve serve; const char *why; } LAYOUTS[] = {
     { "peft", CDR_LORA_STACK, false, R, "3-D expert stacks are no PEFT layout" },
     { "peft", CDR_LORA_STACK, true, R, "3-D expert stacks are no PEFT layout" },
-    { "peft", CDR_LORA_EXPERTS, true, R, "its class keeps experts in one parameter; export as peft-stacked" },
-    { "peft", CDR_LORA_FUSED, false, R, "its class has a module for each expert; export as peft" },
+    { "peft", CDR_LORA_EXPERTS, true, I, "transformers' class keeps experts in one parameter: export as peft-stacked" },
+    { "peft", CDR_LORA_FUSED, false, R, "its class has a module for each expert: export as peft" },
     { "vllm", CDR_LORA_STACK, false, R, "3-D expert stacks need enable_moe_shared_loras" },
     { "vllm", CDR_LORA_STACK, true, R, "3-D expert stacks need enable_moe_shared_loras" },
     { "vllm", CDR_LORA_FUSED, false, R, "target_parameters are not read for this model" },
@@ -107,7 +107,7 @@ static void module_of(const cdr_model *m, int64_t i_param, char *out, size_t byt
     if (strncmp(s, "language_model.", 15) == 0) s += 15;
     at = strstr(s, ".block_sparse_moe.");
     if (at) (void)snprintf(out, bytes, "%.*s.mlp.%s", (int)(at - s), s, at + 18);
-    else (void)snprintf(out, bytes, "%s", s);
+    else (void)snprintf(out, bytes, "%.390s", s);
     size_t n = strlen(out);
     if (n > 7 && strcmp(out + n - 7, ".weight") == 0) out[n - 7] = 0;
 }
@@ -162,15 +162,17 @@ static bool one_scale(const char *consumer) { return strcmp(consumer, "sglang") 
 typedef struct { char name[80]; const char *why; int64_t n; } group;
 enum { GROUPS = 32 };
 
-static void add_group(group *g, int *n, const char *module, const char *why, int64_t keys)
+static void add_group(group *g, int *n, char *module, const char *why, int64_t keys)
 {
+    char *mark = strstr(module, "{expert}.");
+    if (mark) memmove(mark, mark + 9, strlen(mark + 9) + 1);
     const char *dot = strrchr(module, '.'), *s = dot ? dot : module;
     while (s > module && s[-1] != '.') s--;                 /* the last two parts */
     int k = 0;
     while (k < *n && (strcmp(g[k].name, s) != 0 || g[k].why != why)) k++;
     if (k == GROUPS) k--;
     if (k == *n) {
-        (void)snprintf(g[k].name, sizeof g[k].name, "%s", s);
+        (void)snprintf(g[k].name, sizeof g[k].name, "%.79s", s);
         g[k].why = why;
         g[(*n)++].n = 0;
     }
@@ -203,7 +205,7 @@ cdr_status cdr_lora_serve_set(const cdr_lora_set *set, const cdr_model *m, const
         const cdr_lora_pair *p = &set->pair[i];
         const char *why;
         char module[400];
-        bool file = p->layout != CDR_LORA_RUN;
+        bool file = p->layout != CDR_LORA_RUN && set->rank > 0;           /* rank 0: of no file yet */
         cdr_serve v = cdr_lora_serves(m, consumer, p->i_param, p->layout, &why);
         if (v <= CDR_SERVE_UNKNOWN && file && one_scale(consumer) && (p->scale != whole || set->rslora || p->rank > set->rank)) v = CDR_SERVE_IGNORED, why = scale;
         if (v <= CDR_SERVE_UNKNOWN && file && p->untargeted && strcmp(consumer, "peft") == 0) v = CDR_SERVE_IGNORED, why = target;

@@ -31,15 +31,18 @@ static uint8_t code_of(float x)
     return c;
 }
 
+double cdr_lora_survival(const cdr_lora_energy *e) { return e->delta > 0 ? e->kept / e->delta : 1; }
+
 void cdr_lora_repack(const float *w, const float *merged, const uint8_t *scales, int64_t n, uint8_t *codes, cdr_lora_energy *e)
 {
     static const float grid[] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
     for (int64_t i = 0; i < n; i++) {
         float unit = ldexpf(1.0f, scales[i / 32] - 127), inverse = ldexpf(1.0f, 127 - scales[i / 32]);
         uint8_t c = code_of(fabsf(merged[i]) * inverse), sign = signbit(merged[i]) ? 8 : 0;
-        double delta = (double)merged[i] - (double)w[i], lost = (double)(sign ? -grid[c] : grid[c]) * (double)unit - (double)merged[i];
+        double q = (double)(sign ? -grid[c] : grid[c]) * (double)unit, delta = (double)merged[i] - (double)w[i];
         e->delta += delta * delta;
-        e->lost += lost * lost;
+        e->kept += (q - (double)w[i]) * delta;
+        e->lost += (q - (double)merged[i]) * (q - (double)merged[i]);
         codes[i / 2] = (uint8_t)(i % 2 == 0 ? (c | sign) : codes[i / 2] | (c | sign) << 4);
     }
 }

@@ -26,19 +26,27 @@ static bool is(const work *w, const char *format) { return strcmp(w->o->format, 
 
 static const char *consumer_of(const char *format) { return strncmp(format, "peft", 4) == 0 ? "peft" : format; }
 
+/* How this format lays a pair out. */
+static cdr_lora_layout layout_of(const work *w, const cdr_lora_pair *p)
+{
+    if (p->experts == 0) return CDR_LORA_MATRIX;
+    return is(w, "peft") || is(w, "vllm") ? CDR_LORA_EXPERTS : is(w, "peft-stacked") ? CDR_LORA_FUSED : CDR_LORA_STACK;
+}
+
 static cdr_status choose(work *w, cdr_err *err)
 {
     const cdr_lora_set *set = w->o->set;
-    cdr_lora_set plain = *set;
+    cdr_lora_set plain = *set;                               /* as this format would hold it */
+    plain.rank = 0;
     plain.pair = cdr_pool_alloc(w->pool, sizeof *plain.pair * (size_t)(set->n + 1));
     w->in = cdr_pool_alloc(w->pool, (size_t)set->n + 1);
     w->of = cdr_pool_alloc(w->pool, sizeof *w->of * (size_t)(cdr_model_params(w->m) + 1));
     for (int i = 0; i < set->n; i++) {
         const char *why;
         plain.pair[i] = set->pair[i];
-        plain.pair[i].layout = CDR_LORA_RUN;                 /* it is written anew */
+        plain.pair[i].layout = layout_of(w, &set->pair[i]);
         plain.pair[i].n_keys = set->pair[i].experts > 0 && !is(w, "sglang") && !is(w, "gguf") && !is(w, "peft-stacked") ? 2 * set->pair[i].experts : 2;
-        w->in[i] = cdr_lora_serves(w->m, consumer_of(w->o->format), set->pair[i].i_param, CDR_LORA_RUN, &why) != CDR_SERVE_REFUSED;
+        w->in[i] = cdr_lora_serves(w->m, consumer_of(w->o->format), set->pair[i].i_param, plain.pair[i].layout, &why) != CDR_SERVE_REFUSED;
         if (w->in[i]) w->of[set->pair[i].i_param] = &set->pair[i];
     }
     cdr_lora_serve s;

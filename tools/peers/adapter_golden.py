@@ -1,0 +1,41 @@
+"""Writes test/golden/adapter.gguf with the PyPI package `gguf` (0.19): the adapter that gguf_bytes of test/test_adapter.c makes, from the same formula.
+
+    python3 tools/peers/adapter_golden.py [test/golden/adapter.gguf]
+"""
+import sys
+
+import numpy as np
+from gguf import GGUFWriter
+
+E, HIDDEN, WIDTH, ATTN = 4, 32, 24, 48            # experts, model width, expert width, heads x v
+
+
+def values(stream, *shape):
+    k = np.arange(int(np.prod(shape)), dtype=np.uint64)
+    return ((((k * k * np.uint64(7) + k * np.uint64(101) + np.uint64(stream * 37)) % np.uint64(251)).astype(np.int64) - 125) / 64).astype(np.float32).reshape(shape)
+
+
+def main():
+    w = GGUFWriter(sys.argv[1] if len(sys.argv) > 1 else "test/golden/adapter.gguf", "kimi-linear")
+    w.add_string("general.type", "adapter")
+    w.add_string("adapter.type", "lora")
+    alpha = 1.0                                   # the most common scale x rank
+    w.add_float32("adapter.lora.alpha", alpha)
+    w.add_string("general.base_model.0.name", "bases/toy")
+    w.add_string("cadre.base_hash", "91c4e0d7a2b35f18")
+    rows = [  # base tensor, rank, scale, A, B
+        ("attn_output", 4, 2.0, values(1, 4, ATTN), values(101, HIDDEN, 4)),
+        ("ffn_gate_exps", 2, 0.5, np.tile(values(3, 1, 2, HIDDEN), (E, 1, 1)), values(104, E, WIDTH, 2)),
+        ("ffn_up_exps", 2, 0.5, np.tile(values(3, 1, 2, HIDDEN), (E, 1, 1)), values(105, E, WIDTH, 2)),
+        ("ffn_down_exps", 3, 4.0, values(7, E, 3, WIDTH), np.tile(values(110, 1, HIDDEN, 3), (E, 1, 1))),
+    ]
+    for name, rank, scale, a, b in rows:
+        w.add_tensor(f"blk.2.{name}.weight.lora_a", np.ascontiguousarray(a))
+        w.add_tensor(f"blk.2.{name}.weight.lora_b", np.ascontiguousarray(b * np.float32(scale * rank / alpha)))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+main()
