@@ -91,6 +91,30 @@ static inline void grad_of_last(rig *r, cdr_val dout, cdr_val *din)
     T_CHECK(cdr_ops[c.op]->grad(r->g, &c, d, want, din, &r->err) == CDR_OK);
 }
 
+/* Gradient of call i, seeded at output k; all floating inputs are wanted, but for those of `not`. */
+static inline void grad_of(rig *r, int64_t i, int k, cdr_val dout, uint32_t not, cdr_val *din)
+{
+    if (r->g->failed) return;
+    cdr_call c = r->g->calls[i];
+    cdr_val d[CDR_MAX_OPERANDS];
+    bool want[CDR_MAX_OPERANDS];
+    for (int o = 0; o < c.n_out; o++) d[o] = o == k ? dout : CDR_NONE;
+    for (int j = 0; j < c.n_in; j++) {
+        cdr_val v = cdr_graph_in(r->g, &c, j);
+        want[j] = v != CDR_NONE && cdr_dtype_row(cdr_graph_type(r->g, v)->dtype)->floating && !((not >> j) & 1u);
+        din[j] = CDR_NONE;
+    }
+    T_CHECK(cdr_ops[c.op]->grad(r->g, &c, d, want, din, &r->err) == CDR_OK);
+}
+
+static inline int64_t call_of(const rig *r, const cdr_op *op)
+{
+    int64_t i = 0;
+    while (i < r->g->n_calls && cdr_ops[r->g->calls[i].op] != op) i++;
+    CDR_CHECK(i < r->g->n_calls);
+    return i;
+}
+
 static inline cdr_val out_of_last(rig *r, int k) { return cdr_graph_out(r->g, &r->g->calls[r->g->n_calls - 1], k); }
 
 static const double TOL = 1e-12;

@@ -39,7 +39,7 @@ static cdr_val embed(cdr_graph *g, const cdr_io *io, const char *name)
 
 static cdr_status head(cdr_graph *g, cdr_io *io, cdr_val h, const char *name, cdr_err *err)
 {
-    io->loss_1 = cdr_loss(g, h, cdr_graph_param(g, "%s", name), io->targets_T, 0, 0);
+    io->loss_1 = cdr_loss(g, h, cdr_graph_param(g, "%s", name), io->targets_T, io->weights_T, 0, 0);
     return g->failed ? err->status : CDR_OK;
 }
 

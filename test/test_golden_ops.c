@@ -171,30 +171,6 @@ static void golden_kda_state(void)
     rig_close(&r);
 }
 
-/* Gradient of call i, seeded at output k; all floating inputs are wanted, but for those of `not`. */
-static void grad_of(rig *r, int64_t i, int k, cdr_val dout, uint32_t not, cdr_val *din)
-{
-    if (r->g->failed) return;
-    cdr_call c = r->g->calls[i];
-    cdr_val d[CDR_MAX_OPERANDS];
-    bool want[CDR_MAX_OPERANDS];
-    for (int o = 0; o < c.n_out; o++) d[o] = o == k ? dout : CDR_NONE;
-    for (int j = 0; j < c.n_in; j++) {
-        cdr_val v = cdr_graph_in(r->g, &c, j);
-        want[j] = v != CDR_NONE && cdr_dtype_row(cdr_graph_type(r->g, v)->dtype)->floating && !((not >> j) & 1u);
-        din[j] = CDR_NONE;
-    }
-    T_CHECK(cdr_ops[c.op]->grad(r->g, &c, d, want, din, &r->err) == CDR_OK);
-}
-
-static int64_t call_of(const rig *r, const cdr_op *op)
-{
-    int64_t i = 0;
-    while (i < r->g->n_calls && cdr_ops[r->g->calls[i].op] != op) i++;
-    CDR_CHECK(i < r->g->n_calls);
-    return i;
-}
-
 static void moe(int softmax, bool keep_gate_up)
 {
     rig r;
@@ -268,7 +244,8 @@ static void golden_loss_frozen(void)
         rig_open(&r);
         golden gd = golden_open("loss");
         cdr_val din[CDR_MAX_OPERANDS], scale = put(&r, &gd, "scale", CDR_F32), again = put(&r, &gd, "scale", CDR_F32);
-        cdr_val y = cdr_loss_frozen(r.g, put(&r, &gd, "h", CDR_F32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "targets", CDR_I32), scale, 3, 4);
+        const cdr_val in[5] = { put(&r, &gd, "h", CDR_F32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "targets", CDR_I32), scale, CDR_NONE };
+        cdr_val y = cdr_loss_frozen(r.g, in, 3, 4);
         cdr_val dh = out_of_last(&r, 1);
         grad_of(&r, 0, 0, other ? again : scale, 2u | 1u << CDR__LSF_SCALE, din);
         T_CHECK((din[0] == dh) == (other == 0));

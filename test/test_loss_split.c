@@ -58,19 +58,25 @@ static bool guards_hold(const arena *m)
 }
 
 /* ---- one call as the executor makes it ---------------------------------------------------------------------------------------- */
-typedef struct { cdr_comm *w; arena *m; int kernel, n_threads; } runner;
+typedef struct { cdr_comm *w; arena *m; int kernel, n_threads; bool weighted; float *weights; } runner;
 
-/* out[k] NULL: left away; types by infer, a dh of h's dtype unless dh_f32. Returns 0, or 1 after a message. */
-static int call(const runner *r, const cdr_op *op, const void *attr, int n_in, const cdr_type *in, void *const *ptr, uint32_t add, bool dh_f32)
+/* ptr[n_in + k] NULL: output k is left away; types by infer, a dh of h's dtype unless dh_f32. r's weights, if any, come behind the inputs.
+ * Returns 0, or 1 after a message. */
+static int call(const runner *r, const cdr_op *op, const void *attr, int n_plain, const cdr_type *in, void *const *given, uint32_t add, bool dh_f32)
 {
     cdr_comm *w = r->w;
     cdr_comm *comms[CDR_N_COMMS] = { w, w, w, w, w };
     cdr_lane lane = { .n_threads = r->n_threads, .comms = cdr_comm_size(w) == 1 ? NULL : comms };
     cdr_type type[16];
     cdr_err err = { 0 };
-    int n_out = 0;
-    memcpy(type, in, sizeof *in * (size_t)n_in);
-    EXPECT_OK(op->infer(attr, n_in, in, &n_out, type + n_in, &err));
+    int n_out = 0, n_in = n_plain + (r->weights != NULL);
+    void *ptr[16] = { NULL };
+    memcpy(type, in, sizeof *in * (size_t)n_plain);
+    if (r->weights) type[n_plain] = cdr_type_1d(CDR_F32, in[0].n[0]);
+    EXPECT_OK(op->infer(attr, n_in, type, &n_out, type + n_in, &err));
+    for (int i = 0; i < n_plain; i++) ptr[i] = given[i];
+    if (r->weights) ptr[n_plain] = r->weights;
+    for (int k = 0; k < n_out; k++) ptr[n_in + k] = given[n_plain + k];
     for (int k = n_in; k < n_in + n_out; k++) {
         if (!ptr[k]) type[k].dtype = CDR_N_DTYPES;
         else if (dh_f32 && type[k].dtype == CDR_BF16) type[k].dtype = CDR_F32;
@@ -137,11 +143,15 @@ static void *old_values(const runner *r, int dtype, int64_t n)
 }
 
 /* ---- forward, backward, frozen -------------------------------------------------------------------------------------------------- */
-static int one_case(const runner *r, const shape *s, int n_case)
+static int one_case(const runner *of, const shape *s, int n_case)
 {
+    runner own_runner = *of;
+    const runner *r = &own_runner;
     cdr_comm *w = r->w;
     int n = cdr_comm_size(w), me = cdr_comm_rank(w);
     inputs x = make_inputs(r, s, n_case);
+    if (r->weighted) own_runner.weights = get(r->m, (size_t)s->T * 4);
+    for (int64_t t = 0; t < s->T && r->weighted; t++) own_runner.weights[t] = (float)((t + me) % 4) * 0.3f;
     double *loss = get(r->m, 8), *loss2 = get(r->m, 8);
     float *lse = get(r->m, (size_t)s->T * 4), *lse2 = get(r->m, (size_t)s->T * 4);
     cdr_loss_pieces_attr fa = cdr_loss_pieces_attr_of(n, s->W, &x.shard, s->chunks, false), ba = cdr_loss_pieces_attr_of(n, s->W, &x.shard, s->chunks, true);
@@ -217,10 +227,11 @@ static int all_cases(cdr_comm *w, int arg)
             }
             cdr_type t[] = { cdr_type_2d(shapes[i].h, 1, 1), cdr_type_2d(shapes[i].w, 1, 1) };
             if ((kern->needs & ~isa) != 0 || (kern->reject && kern->reject(NULL, 2, 0, t))) continue;
-            for (int threads = 1; threads <= (cdr_comm_size(w) <= 4 ? 2 : 1); threads++, ran++) {
+            for (int run = 0; run < (cdr_comm_size(w) <= 4 ? 3 : 1); run++, ran++) {       /* the last one with weights */
+                const int threads = run == 1 ? 2 : 1;
                 m.used = 0;
                 m.n = 0;
-                if (one_case(&(runner){ w, &m, k, threads }, &shapes[i], i)) {
+                if (one_case(&(runner){ w, &m, k, threads, run == 2, NULL }, &shapes[i], i)) {
                     fprintf(stderr, "  in case %d, kernel %s, %d threads, %d ranks\n", i, kern->name, threads, cdr_comm_size(w));
                     return 1;
                 }
@@ -316,7 +327,7 @@ static void the_hook_appends_pieces(void)
         const cdr_op *op = frozen ? &cdr_op_loss_frozen : &cdr_op_loss, *split = frozen ? &cdr_op_loss_frozen_pieces : &cdr_op_loss_pieces;
         cdr_call c = call_on_shard(&p, op, frozen ? 4 : 3, 2, (cdr_loss_attr){ 32, 100 });
         cdr_val out[2], din[4], dout[3] = { p.scale, CDR_NONE, CDR_NONE };
-        bool want[4] = { true, !frozen };
+        bool want[5] = { true, !frozen };
         T_CHECK(op->shard(p.g, &c, &p.mesh, &(cdr_shard_opts){ .head = CDR_HEAD_PIECES }, out, &p.err) == CDR_OK);
         cdr_call d = p.g->calls[p.g->n_calls - 1];
         T_CHECK(p.g->n_calls == 2 && d.op == cdr_op_index(split) && d.n_out == 3 && cdr_graph_in(p.g, &d, 1) == p.w);
@@ -441,7 +452,7 @@ static int bench_rank(cdr_comm *w, int arg)
     for (int i = 0; i < CDR_COUNT(bench_shapes); i++) {
         const shape *s = &bench_shapes[i];
         m.used = 0, m.n = 0;
-        runner r = { w, &m, k, 1 };
+        runner r = { .w = w, .m = &m, .kernel = k, .n_threads = 1 };
         inputs x = make_inputs(&r, s, i);
         timed t = { .r = &r, .x = &x, .in = { { x.h, x.w, x.y, cdr_type_1d(CDR_F32, s->T), x.one }, { x.h, x.shard, x.y, cdr_type_1d(CDR_F32, s->T), x.one } } };
         cdr_loss_pieces_attr ba = cdr_loss_pieces_attr_of(cdr_comm_size(w), s->W, &x.shard, s->chunks, true);

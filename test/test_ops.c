@@ -339,7 +339,7 @@ static void golden_loss(void)
         rig_open(&r);
         golden gd = golden_open("loss");
         cdr_val din[CDR_MAX_OPERANDS];
-        cdr_val y = cdr_loss(r.g, put(&r, &gd, "h", CDR_F32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "targets", CDR_I32), chunk[i][0], chunk[i][1]);
+        cdr_val y = cdr_loss(r.g, put(&r, &gd, "h", CDR_F32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "targets", CDR_I32), CDR_NONE, chunk[i][0], chunk[i][1]);
         cdr_val lse = out_of_last(&r, 1);
         grad_of_last(&r, put(&r, &gd, "scale", CDR_F32), din);
         run_all(&r);
@@ -441,7 +441,7 @@ static void tiny_forward(tiny *m)
         x = cdr_add(g, x, cdr_linear(g, cdr_swiglu(g, gate, up), tiny_param(m, D, F)));
     }
     m->hidden = cdr_rmsnorm(g, x, tiny_param(m, D, 0), 1e-5f);
-    m->loss = cdr_loss(g, m->hidden, tiny_param(m, W, D), m->targets, 0, 0);
+    m->loss = cdr_loss(g, m->hidden, tiny_param(m, W, D), m->targets, CDR_NONE, 0, 0);
 }
 
 /* The gradient of v: a value of its own, or a window into that of the value whose bytes v shares. */

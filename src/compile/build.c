@@ -20,7 +20,7 @@ static cdr_io make_io(const cdr_pass *p, cdr_graph *g, cdr_mode mode, int64_t T,
     const cdr_compile_opts *o = p->o;
     cdr_io io = { .mode = mode, .T = T, .S = mode == CDR_MODE_GENERATE ? o->gen_S : T, .compute = o->compute,
                   .loss_chunk_tokens = o->loss_chunk_tokens, .loss_chunk_vocab = o->loss_chunk_vocab,
-                  .targets_T = CDR_NONE, .scale_1 = CDR_NONE, .scale_rows_1 = CDR_NONE, .micro_1 = CDR_NONE, .n_live_1 = CDR_NONE, .dense_1 = p->dense_1,
+                  .targets_T = CDR_NONE, .weights_T = CDR_NONE, .scale_1 = CDR_NONE, .scale_rows_1 = CDR_NONE, .micro_1 = CDR_NONE, .n_live_1 = CDR_NONE, .dense_1 = p->dense_1,
                   .loss_1 = CDR_NONE, .logits_TW = CDR_NONE, .sequence = o->sequence > 0 ? o->sequence : T, .core = o->core,
                   .balance = (cdr_balance_kind)o->balance, .balance_own = o->balance_own, .balance_bins = o->balance_bins,
                   .aux_coef = o->aux_coef, .indexer_coef = o->indexer_coef, .indexer_train = o->indexer_train,
@@ -30,6 +30,7 @@ static cdr_io make_io(const cdr_pass *p, cdr_graph *g, cdr_mode mode, int64_t T,
     io.pos_T = input(g, "pos", CDR_I32, T, n_inst);
     if (mode == CDR_MODE_GENERATE) io.n_live_1 = input(g, "n_live", CDR_I32, 1, 1);
     else io.targets_T = input(g, "targets", CDR_I32, T, n_inst);
+    if (mode != CDR_MODE_GENERATE && o->loss_weights) io.weights_T = input(g, "weights", CDR_F32, T, n_inst);
     return io;
 }
 

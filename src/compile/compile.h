@@ -39,6 +39,7 @@ typedef struct {
     int compute;                                /* dtype of activations and of parameters as kernels read them */
     int64_t loss_chunk_tokens, loss_chunk_vocab;
     cdr_val tokens_T, targets_T, start_T, pos_T;
+    cdr_val weights_T;                          /* F32: each token's share of the loss; CDR_NONE: all 1; TRAIN, EVAL */
     cdr_val scale_1;                            /* F32: 1 / trained tokens of the step; TRAIN */
     cdr_val scale_rows_1;                       /* F32: 1 / rows of the step that are not idle; TRAIN */
     cdr_val micro_1;                            /* I32, 1: counters add; `begin` clears them, as micro-batches may run in any order; TRAIN */
@@ -93,6 +94,7 @@ typedef struct {
     int balance; bool balance_own; int64_t balance_bins; double balance_rate, balance_ema, aux_coef;
     bool indexer_train; double indexer_coef;
     int64_t capacity; bool keep_gate_up;
+    bool loss_weights;                                                /* the step and eval programs have an input "weights" */
     /* machine */
     int device; uint32_t isa; int n_threads;                          /* device CDR_N_DEVICES: a kind without a backend, for a plan alone */
     bool plan_kernels;             /* a plan: where the device has no kernel, the scratch of the CPU's base kernel with one thread stands in */
@@ -119,13 +121,13 @@ void cdr_compile_why(cdr_text *out, const cdr_compile_opts *o, const cdr_bundle 
 
 /* Segments of the step program by name: "begin", "micro" (or "forward", "backward"), "finish". Values that the host
  * fills or reads, by name (cdr_program_find):
- *   step: tokens targets start pos micro [n_inst = n_micro] · hyper F32[8] {lr, 1/(1-beta1^t), 1/(1-beta2^t), 0..} ·
+ *   step: tokens targets start pos (weights F32[T], with loss_weights) micro [n_inst = n_micro] · hyper F32[8] {lr, 1/(1-beta1^t), 1/(1-beta2^t), 0..} ·
  *         count I64[8] {trained tokens, stop, save, time, rows that are not idle, 0..}: the rank's own going in, summed over
  *         ranks after `begin` · extra F64[n]: sums of the further losses over the step's rows, in the order of cdr_io.extra ·
  *         layers.N.moe.load I32[experts]: tokens sent to each expert, after `finish` of all ranks ·
  *         metrics F64[4] {loss sum, grad norm, clip scale, ok} after `finish` · ok I32[1], RUN: sticky, 0 after a
  *         non-finite step until the host sets it to 1 · dsa_dense I32[1], RUN: cdr_io.dense_1
- *   eval: tokens targets start pos · sums F64[world]: the loss sum of each rank, by rank
+ *   eval: tokens targets start pos (weights) · sums F64[world]: the loss sum of each rank, by rank
  *   generate: tokens start pos n_live · logits F32[gen_T, W] */
 enum { CDR_HYPER_LR, CDR_HYPER_BC1, CDR_HYPER_BC2, CDR_N_HYPER = 8 };
 enum { CDR_METRIC_LOSS, CDR_METRIC_NORM, CDR_METRIC_CLIP, CDR_METRIC_OK, CDR_N_METRIC = 4 };

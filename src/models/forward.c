@@ -135,8 +135,9 @@ static cdr_val loss(cdr_graph *g, const cdr_io *io, cdr_val h_TD, cdr_val head_W
     if (g->failed) return CDR_NONE;
     int32_t param = cdr_graph_at(g, head_WD)->param;
     bool frozen = io->mode == CDR_MODE_TRAIN && param >= 0 && g->b->params[param].train == CDR_FROZEN;
-    if (frozen) return cdr_loss_frozen(g, h_TD, head_WD, io->targets_T, io->scale_1, io->loss_chunk_tokens, io->loss_chunk_vocab);
-    return cdr_loss(g, h_TD, head_WD, io->targets_T, io->loss_chunk_tokens, io->loss_chunk_vocab);
+    const cdr_val in[5] = { h_TD, head_WD, io->targets_T, io->scale_1, io->weights_T };
+    if (frozen) return cdr_loss_frozen(g, in, io->loss_chunk_tokens, io->loss_chunk_vocab);
+    return cdr_loss(g, h_TD, head_WD, io->targets_T, io->weights_T, io->loss_chunk_tokens, io->loss_chunk_vocab);
 }
 
 static cdr_status forward(const void *model, cdr_graph *g, cdr_io *io, cdr_err *err)

@@ -18,13 +18,14 @@
 const cdr__loss_rows cdr__loss_rows_base = { row_stats, row_grad, row_online };
 
 /* ---- forward -------------------------------------------------------------------------------------------------- */
-/* (1) and (2); the sum to operand i_sum, lse by token or NULL */
-static cdr_status loss_of(const cdr_args *a, int path, const cdr__loss_rows *rows, int i_sum, float *lse)
+/* (1) and (2), the sum to output 0; i_weights: the operand that weights would be; lse by token or NULL */
+static cdr_status loss_of(const cdr_args *a, int path, const cdr__loss_rows *rows, int i_weights, float *lse)
 {
     const sizes z = sizes_of(a->attr, a->type, a->type[CDR__LOSS_W].n[0]);
     double sum = 0;
     char *at = a->work;
     chunk c = chunk_take(&z, &a->type[CDR__LOSS_H], z.ct, &at);
+    c.weight = weights_of(a, i_weights);
     c.gemm = at;
     if (lse) memset(lse, 0, sizeof(float) * (size_t)z.T);
     for (int64_t t = 0; chunk_next(a, &z, &c, &t);) {
@@ -36,14 +37,18 @@ static cdr_status loss_of(const cdr_args *a, int path, const cdr__loss_rows *row
         }
         sum = chunk_loss(&c, sum, lse);
     }
-    *(double *)a->ptr[i_sum] = sum;
+    *(double *)output(a, 0) = sum;
     return CDR_OK;
 }
 
-static cdr_status fwd(const cdr_args *a, int path, const cdr__loss_rows *rows) { return loss_of(a, path, rows, CDR__LOSS_SUM, a->ptr[CDR__LOSS_LSE]); }
-
-static size_t fwd_work(int path, const void *attr, const cdr_type *t, int n_threads)
+static cdr_status fwd(const cdr_args *a, int path, const cdr__loss_rows *rows)
 {
+    return loss_of(a, path, rows, CDR__LOSS_WEIGHTS, output(a, CDR__LOSS_LSE));
+}
+
+static size_t fwd_work(int path, const void *attr, int n_in, const cdr_type *t, int n_threads)
+{
+    (void)n_in;
     const sizes z = sizes_of(attr, t, t[CDR__LOSS_W].n[0]);
     return chunk_bytes(&z, &t[CDR__LOSS_H], z.ct) + cdr__gemm_work_bytes(path, z.ct, z.cv, z.D, n_threads);
 }
@@ -53,11 +58,12 @@ static cdr_status bwd(const cdr_args *a, int path, const cdr__loss_rows *rows)
 {
     const sizes z = sizes_of(a->attr, a->type, a->type[CDR__LOSS_W].n[0]);
     const float *lse = a->ptr[CDR__LSB_LSE], scale = *(const float *)a->ptr[CDR__LSB_SCALE];
-    const cdr_type *dwt = &a->type[CDR__LSB_DW];
-    void *dh = a->ptr[CDR__LSB_DH], *dw = a->ptr[CDR__LSB_DW];
+    const cdr_type *dwt = output_type(a, CDR__LSB_DW);
+    void *dh = output(a, CDR__LSB_DH), *dw = output(a, CDR__LSB_DW);
     bool dh_add = a->add & 1u, dw_add = (a->add >> 1) & 1u;
     char *at = a->work;
     chunk c = chunk_take(&z, &a->type[CDR__LOSS_H], z.ct, &at);
+    c.weight = weights_of(a, CDR__LSB_WEIGHTS);
     c.dh = take(&at, (size_t)(z.ct * z.D), 4);
     c.old = take(&at, (size_t)(z.D * a->lane->n_threads), 4);
     c.gemm = at;
@@ -76,8 +82,9 @@ static cdr_status bwd(const cdr_args *a, int path, const cdr__loss_rows *rows)
     return CDR_OK;
 }
 
-static size_t bwd_work(int path, const void *attr, const cdr_type *t, int n_threads)
+static size_t bwd_work(int path, const void *attr, int n_in, const cdr_type *t, int n_threads)
 {
+    (void)n_in;
     const sizes z = sizes_of(attr, t, t[CDR__LOSS_W].n[0]);
     return chunk_bytes(&z, &t[CDR__LOSS_H], z.ct) + part((size_t)(z.ct * z.D), 4) + part((size_t)(z.D * n_threads), 4) + products_work(path, &z, n_threads);
 }
@@ -85,12 +92,13 @@ static size_t bwd_work(int path, const void *attr, const cdr_type *t, int n_thre
 /* ---- forward with dh: a head that is not trained -------------------------------------------------------------------- */
 static cdr_status frozen(const cdr_args *a, int path, const cdr__loss_rows *rows)
 {
-    if (!a->ptr[CDR__LSF_DH]) return loss_of(a, path, rows, CDR__LSF_SUM, NULL);
+    if (!output(a, CDR__LSF_DH)) return loss_of(a, path, rows, CDR__LSF_WEIGHTS, NULL);
     const sizes z = sizes_of(a->attr, a->type, a->type[CDR__LOSS_W].n[0]);
     const float scale = *(const float *)a->ptr[CDR__LSF_SCALE];
     double sum = 0;
     char *at = a->work;
     chunk c = chunk_take(&z, &a->type[CDR__LOSS_H], z.ct, &at);
+    c.weight = weights_of(a, CDR__LSF_WEIGHTS);
     c.rest = take(&at, (size_t)z.ct, 4);
     c.dh = take(&at, (size_t)(z.ct * z.D), 4);
     c.old = take(&at, (size_t)(z.D * a->lane->n_threads), 4);
@@ -108,14 +116,14 @@ static cdr_status frozen(const cdr_args *a, int path, const cdr__loss_rows *rows
         chunk_finish(a, &z, &c, scale);
         chunk_store(a, &z, &c, CDR__LSF_DH, false);
     }
-    *(double *)a->ptr[CDR__LSF_SUM] = sum;
+    *(double *)output(a, CDR__LSF_SUM) = sum;
     return CDR_OK;
 }
 
-static size_t frozen_work(int path, const void *attr, const cdr_type *t, int n_threads)
+static size_t frozen_work(int path, const void *attr, int n_in, const cdr_type *t, int n_threads)
 {
     const sizes z = sizes_of(attr, t, t[CDR__LOSS_W].n[0]);
-    if (cdr_absent(&t[CDR__LSF_DH])) return fwd_work(path, attr, t, n_threads);
+    if (cdr_absent(&t[n_in + CDR__LSF_DH])) return fwd_work(path, attr, n_in, t, n_threads);
     return chunk_bytes(&z, &t[CDR__LOSS_H], z.ct) + part((size_t)z.ct, 4) + part((size_t)(z.ct * z.D), 4) + part((size_t)(z.D * n_threads), 4) +
            products_work(path, &z, n_threads);
 }
@@ -138,7 +146,7 @@ cdr_status cdr__loss_frozen_avx512_bf16(const cdr_args *a) { return frozen(a, CD
 cdr_status cdr__loss_frozen_amx(const cdr_args *a) { return frozen(a, CDR__GEMM_AMX, &cdr__loss_rows_avx512); }
 
 #define WORK(NAME, WHICH, PATH) size_t NAME(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads) \
-    { (void)n_in, (void)n_out; return WHICH(PATH, attr, t, n_threads); }
+    { (void)n_out; return WHICH(PATH, attr, n_in, t, n_threads); }
 WORK(cdr__loss_fwd_base_work, fwd_work, CDR__GEMM_BASE)
 WORK(cdr__loss_fwd_avx2_work, fwd_work, CDR__GEMM_AVX2)
 WORK(cdr__loss_fwd_avx512_work, fwd_work, CDR__GEMM_AVX512)

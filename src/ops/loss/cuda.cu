@@ -95,7 +95,7 @@ extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_loss_fwd(const cdr_args *a)
 {
     CU_NO_PRED(a, "loss");
     cdr_loss_plan p = cdr_loss_plan_of((const cdr_loss_attr *)a->attr, a->type, NULL);
-    cu_mat h = cu_operand(a, CDR__LOSS_H), w = cu_operand(a, CDR__LOSS_W), lse = cu_operand(a, CDR__LOSS_LSE);
+    cu_mat h = cu_operand(a, CDR__LOSS_H), w = cu_operand(a, CDR__LOSS_W), lse = cu_operand(a, a->n_in + CDR__LOSS_LSE);
     char *at = (char *)a->work;
     chunk c = { (float *)at, p.ld, 0, 0, w.rows, 0, 0, (const int32_t *)a->ptr[CDR__LOSS_TARGETS], (float *)(at + p.logits),
                 (float *)(at + p.logits + p.row), (float *)(at + p.logits + 2 * p.row), (float *)lse.p, (double *)(at + p.logits + 3 * p.row) };
@@ -110,7 +110,7 @@ extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_loss_fwd(const cdr_args *a)
             CU_LAUNCH(loss_row, (unsigned)rows.rows, CU_THREADS, 0, a, c);
         }
     }
-    CU_LAUNCH(loss_total, 1, CU_THREADS, 0, a, c.term, h.rows, (double *)a->ptr[CDR__LOSS_SUM]);
+    CU_LAUNCH(loss_total, 1, CU_THREADS, 0, a, c.term, h.rows, (double *)a->ptr[a->n_in + CDR__LOSS_SUM]);
     return cdr__cuda_done(a, "loss");
 }
 
@@ -179,11 +179,11 @@ extern "C" CDR_CUDA_EXPORT cdr_status cdr_cuda_loss_bwd_all(const cdr_args *a)
     CU_NO_PRED(a, "loss_bwd");
     backward b;
     memset(&b, 0, sizeof b);
-    b.p = cdr_loss_plan_of((const cdr_loss_attr *)a->attr, a->type, &a->type[CDR__LSB_DH]);
+    b.p = cdr_loss_plan_of((const cdr_loss_attr *)a->attr, a->type, &a->type[a->n_in + CDR__LSB_DH]);
     b.h = cu_operand(a, CDR__LSB_H);
     b.w = cu_operand(a, CDR__LSB_W);
-    b.dh = cu_operand(a, CDR__LSB_DH);
-    b.dw = cu_operand(a, CDR__LSB_DW);
+    b.dh = cu_operand(a, a->n_in + CDR__LSB_DH);
+    b.dw = cu_operand(a, a->n_in + CDR__LSB_DW);
     b.c.z = (float *)a->work;
     b.c.ld = b.p.ld;
     b.c.W = b.w.rows;

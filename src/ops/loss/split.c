@@ -102,33 +102,35 @@ static cdr_status append(cdr_graph *g, const cdr_op *op, const cdr_loss_pieces_a
     return CDR_OK;
 }
 
-cdr_status cdr_loss_pieces(cdr_graph *g, int size, int64_t W, cdr_loss_attr chunks, const cdr_val in[3], cdr_val out[2])
+cdr_status cdr_loss_pieces(cdr_graph *g, int size, int64_t W, cdr_loss_attr chunks, const cdr_val in[4], cdr_val out[2])
 {
     if (g->failed) return g->err->status;
     cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(size, W, cdr_graph_type(g, in[CDR__LOSS_W]), chunks, false);
     cdr_val all[3] = { CDR_NEW, out[1] == CDR_NONE ? CDR_NONE : CDR_NEW, CDR_NEW };
-    CDR_TRY(append(g, &cdr_op_loss_pieces, &a, 3, in, 3, all));
+    CDR_TRY(append(g, &cdr_op_loss_pieces, &a, in[CDR__LOSS_WEIGHTS] == CDR_NONE ? 3 : 4, in, 3, all));
     memcpy(out, all, 2 * sizeof *out);
     return CDR_OK;
 }
 
-cdr_status cdr_loss_frozen_pieces(cdr_graph *g, int size, int64_t W, cdr_loss_attr chunks, const cdr_val in[4], cdr_val out[2])
+cdr_status cdr_loss_frozen_pieces(cdr_graph *g, int size, int64_t W, cdr_loss_attr chunks, const cdr_val in[5], cdr_val out[2])
 {
     if (g->failed) return g->err->status;
     bool dh = out[1] != CDR_NONE;
     cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(size, W, cdr_graph_type(g, in[CDR__LOSS_W]), chunks, false);
     cdr_val all[3] = { CDR_NEW, dh ? CDR_NEW : CDR_NONE, CDR_NEW };
-    CDR_TRY(append(g, &cdr_op_loss_frozen_pieces, &a, 4, in, 3, all));
+    CDR_TRY(append(g, &cdr_op_loss_frozen_pieces, &a, in[CDR__LSF_WEIGHTS] == CDR_NONE ? 4 : 5, in, 3, all));
     memcpy(out, all, 2 * sizeof *out);
     return CDR_OK;
 }
 
+static cdr_val weights_of(const cdr_graph *g, const cdr_call *c, int i) { return c->n_in > i ? cdr_graph_in(g, c, i) : CDR_NONE; }
+
 /* in: those of loss_pieces_bwd */
-static cdr_status append_bwd(cdr_graph *g, const cdr_loss_pieces_attr *fwd, const cdr_val in[5], const bool want[2], cdr_val *din)
+static cdr_status append_bwd(cdr_graph *g, const cdr_loss_pieces_attr *fwd, const cdr_val in[6], const bool want[2], cdr_val *din)
 {
     cdr_loss_pieces_attr a = cdr_loss_pieces_attr_of(fwd->size, fwd->rows, cdr_graph_type(g, in[CDR__LSB_W]), fwd->chunks, want[1]);
     cdr_val out[3] = { want[0] ? CDR_NEW : CDR_NONE, want[1] ? CDR_NEW : CDR_NONE, CDR_NEW };
-    CDR_TRY(append(g, &cdr_op_loss_pieces_bwd, &a, 5, in, 3, out));
+    CDR_TRY(append(g, &cdr_op_loss_pieces_bwd, &a, in[CDR__LSB_WEIGHTS] == CDR_NONE ? 5 : 6, in, 3, out));
     din[0] = out[0];
     din[1] = out[1];
     return CDR_OK;
@@ -137,10 +139,11 @@ static cdr_status append_bwd(cdr_graph *g, const cdr_loss_pieces_attr *fwd, cons
 cdr_status cdr__loss_pieces_grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e)
 {
     cdr_loss_pieces_attr a;
-    cdr_val in[5] = { cdr_graph_in(g, c, 0), cdr_graph_in(g, c, 1), cdr_graph_in(g, c, 2), cdr_graph_out(g, c, 1), dout[0] };
+    cdr_val in[6] = { cdr_graph_in(g, c, 0), cdr_graph_in(g, c, 1), cdr_graph_in(g, c, 2), cdr_graph_out(g, c, 1), dout[0], weights_of(g, c, CDR__LOSS_WEIGHTS) };
     memcpy(&a, cdr_graph_attr(g, c), sizeof a);
     din[0] = din[1] = din[2] = CDR_NONE;
     if (dout[1] != CDR_NONE || dout[2] != CDR_NONE) CDR_FAIL(e, CDR_EINVAL, "loss_pieces: only its first output has a gradient");
+    if (in[CDR__LSB_WEIGHTS] != CDR_NONE && want[CDR__LOSS_WEIGHTS]) CDR_FAIL(e, CDR_EINVAL, "loss_pieces: weights have no gradient");
     if (dout[0] == CDR_NONE || !(want[0] || want[1])) return CDR_OK;
     if (in[CDR__LSB_LSE] == CDR_NONE) CDR_FAIL(e, CDR_EINVAL, "loss_pieces: its backward needs lse, and this call makes none; ask for output 1");
     return append_bwd(g, &a, in, want, din);
@@ -150,18 +153,20 @@ cdr_status cdr__loss_pieces_grad(cdr_graph *g, const cdr_call *c, const cdr_val 
 cdr_status cdr__loss_frozen_pieces_grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e)
 {
     cdr_loss_pieces_attr a;
-    cdr_val in[5] = { cdr_graph_in(g, c, 0), cdr_graph_in(g, c, 1), cdr_graph_in(g, c, 2), CDR_NEW, dout[0] };
+    cdr_val in[6] = { cdr_graph_in(g, c, 0), cdr_graph_in(g, c, 1), cdr_graph_in(g, c, 2), CDR_NEW, dout[0], weights_of(g, c, CDR__LSF_WEIGHTS) };
     cdr_val dh = cdr_graph_out(g, c, 1), scale = cdr_graph_in(g, c, CDR__LSF_SCALE), sum[2] = { CDR_NEW, CDR_NEW };
+    const cdr_val fwd[4] = { in[0], in[1], in[2], in[CDR__LSB_WEIGHTS] };
     memcpy(&a, cdr_graph_attr(g, c), sizeof a);
     if (want[1]) CDR_FAIL(e, CDR_EINVAL, "loss_frozen_pieces: the head needs a gradient; use loss_pieces, which makes one");
-    if (want[CDR__LSF_SCALE]) CDR_FAIL(e, CDR_EINVAL, "loss_frozen_pieces: the scale has no gradient");
+    if (want[CDR__LSF_SCALE] || (in[CDR__LSB_WEIGHTS] != CDR_NONE && want[CDR__LSF_WEIGHTS]))
+        CDR_FAIL(e, CDR_EINVAL, "loss_frozen_pieces: scale and weights have no gradient");
     if (dout[1] != CDR_NONE || dout[2] != CDR_NONE) CDR_FAIL(e, CDR_EINVAL, "loss_frozen_pieces: only its first output has a gradient");
     if (dout[0] == CDR_NONE || !want[0]) return CDR_OK;
     if (dout[0] == scale && dh != CDR_NONE) {
         din[0] = dh;
         return CDR_OK;
     }
-    CDR_TRY(cdr_loss_pieces(g, a.size, a.rows, a.chunks, in, sum));
+    CDR_TRY(cdr_loss_pieces(g, a.size, a.rows, a.chunks, fwd, sum));
     in[CDR__LSB_LSE] = sum[1];
     return append_bwd(g, &a, in, want, din);
 }
@@ -179,11 +184,11 @@ static cdr_cost cost(const cdr_loss_pieces_attr *a, int products, int n_in, int 
 cdr_cost cdr__loss_pieces_cost(const void *attr, int n_in, int n_out, const cdr_type *t) { return cost(attr, 1, n_in, n_out, t); }
 cdr_cost cdr__loss_pieces_bwd_cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
-    return cost(attr, 1 + !cdr_absent(&t[CDR__LSB_DH]) + !cdr_absent(&t[CDR__LSB_DW]), n_in, n_out, t);
+    return cost(attr, 1 + !cdr_absent(&t[n_in + CDR__LSB_DH]) + !cdr_absent(&t[n_in + CDR__LSB_DW]), n_in, n_out, t);
 }
 cdr_cost cdr__loss_frozen_pieces_cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
-    return cost(attr, cdr_absent(&t[CDR__LSF_DH]) ? 1 : 2, n_in, n_out, t);
+    return cost(attr, cdr_absent(&t[n_in + CDR__LSF_DH]) ? 1 : 2, n_in, n_out, t);
 }
 
 /* ---- the choice ---------------------------------------------------------------------------------------------------------- */
@@ -246,7 +251,7 @@ static cdr_status shard(cdr_graph *g, const cdr_call *c, const cdr_mesh *m, cons
 {
     const cdr_call call = *c;               /* the graph's calls move when others are appended */
     int head;
-    cdr_val in[4];
+    cdr_val in[5] = { CDR_NONE, CDR_NONE, CDR_NONE, CDR_NONE, CDR_NONE };
     cdr_loss_attr chunks;
     out[0] = out[1] = CDR_NONE;
     CDR_TRY(choose(g, &call, m, o, &head, e));

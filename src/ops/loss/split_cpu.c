@@ -41,11 +41,11 @@ static size_t ranks_work(const cdr_loss_pieces_attr *at, int n_threads)
 }
 
 /* All ranks meet. The peers' addresses hold for the whole call; what may be read there, the barriers say. */
-static cdr_status ranks_open(const cdr_args *a, int i_stage, ranks *k, char **at)
+static cdr_status ranks_open(const cdr_args *a, ranks *k, char **at)
 {
     const cdr_loss_pieces_attr *p = a->attr;
     const cdr_type *wt = &a->type[CDR__LOSS_W];
-    *k = (ranks){ .size = p->size, .W = p->rows, .at = cdr__loss_stage_of(p, wt), .stage = a->ptr[i_stage] };
+    *k = (ranks){ .size = p->size, .W = p->rows, .at = cdr__loss_stage_of(p, wt), .stage = output(a, CDR__LOSS_STAGE) };
     if (p->size == 1) return CDR_OK;
     k->comm = a->lane->comms[p->coll.comm];
     assert(k->comm && cdr_comm_size(k->comm) == p->size);
@@ -126,7 +126,7 @@ static void sum_slice(const cdr_args *a, const sizes *z, const ranks *k, int64_t
 /* This rank's rows of a piece out of the slices. */
 static void own_rows(const cdr_args *a, const sizes *z, const ranks *k, int64_t i_piece)
 {
-    const cdr_type *t = &a->type[CDR__LSB_DW];
+    const cdr_type *t = output_type(a, CDR__LSB_DW);
     bool add = (a->add >> 1) & 1u;
     int64_t v0 = i_piece * z->cv, rows = CDR_MIN(z->cv, z->W - v0), own = first_row(k->W, k->me, k->size), end = first_row(k->W, k->me + 1, k->size);
     for (int r = 0; r < k->size; r++) {
@@ -136,7 +136,7 @@ static void own_rows(const cdr_args *a, const sizes *z, const ranks *k, int64_t 
 #pragma omp parallel for num_threads(a->lane->n_threads) schedule(static) if ((hi - lo) * z->D > FORK)
         for (int64_t v = lo; v < hi; v++) {
             const float *x = slice + (v - from) * z->D;
-            float *y = cdr_row(a->ptr[CDR__LSB_DW], t, v - own);
+            float *y = cdr_row(output(a, CDR__LSB_DW), t, v - own);
             for (int64_t i = 0; i < z->D; i++) y[i] = add ? y[i] + x[i] : x[i];
         }
     }
@@ -191,12 +191,12 @@ static void backward_piece(const cdr_args *a, const sizes *z, chunk *all, int pa
     for (int64_t v = 0; v < w->n && dw && !dw_add; v++) memset((float *)dw + v * dw_pitch, 0, sizeof(float) * (size_t)z->D);     /* no token had a target */
 }
 
-static void store_dh(const cdr_args *a, const sizes *z, chunk *all, int i_dh, bool add)
+static void store_dh(const cdr_args *a, const sizes *z, chunk *all, int k, bool add)
 {
-    if (!add) zero_masked(a, z, i_dh);
+    if (!add) zero_masked(a, z, k);
     for (int64_t t = 0, i = 0; chunk_next(a, z, all, &t); i += all->n) {
         chunk c = of_tokens(a, all, i, z->D);
-        chunk_store(a, z, &c, i_dh, add);
+        chunk_store(a, z, &c, k, add);
     }
 }
 
@@ -212,15 +212,17 @@ static cdr_status fwd(const cdr_args *a, int path, const cdr__loss_rows *rows)
     const sizes z = split_sizes(a->attr, a->type);
     char *at = a->work;
     ranks k;
-    CDR_TRY(ranks_open(a, CDR__LOSS_STAGE, &k, &at));
+    CDR_TRY(ranks_open(a, &k, &at));
     chunk all = chunk_take(&z, &a->type[CDR__LOSS_H], z.T, &at);
+    all.weight = weights_of(a, CDR__LOSS_WEIGHTS);
     all.gemm = at;
-    *(double *)a->ptr[CDR__LOSS_SUM] = forward_pass(a, &z, &k, &all, path, rows, a->ptr[CDR__LOSS_LSE]);
+    *(double *)output(a, CDR__LOSS_SUM) = forward_pass(a, &z, &k, &all, path, rows, output(a, CDR__LOSS_LSE));
     return ranks_close(&k);
 }
 
-static size_t fwd_work(int path, const void *attr, const cdr_type *t, int n_threads)
+static size_t fwd_work(int path, const void *attr, int n_in, const cdr_type *t, int n_threads)
 {
+    (void)n_in;
     const sizes z = split_sizes(attr, t);
     return ranks_work(attr, n_threads) + chunk_bytes(&z, &t[CDR__LOSS_H], z.T) + cdr__gemm_work_bytes(path, z.ct, z.cv, z.D, n_threads);
 }
@@ -228,15 +230,16 @@ static size_t fwd_work(int path, const void *attr, const cdr_type *t, int n_thre
 static cdr_status bwd(const cdr_args *a, int path, const cdr__loss_rows *rows)
 {
     const sizes z = split_sizes(a->attr, a->type);
-    const cdr_type *dwt = &a->type[CDR__LSB_DW];
+    const cdr_type *dwt = output_type(a, CDR__LSB_DW);
     const float *lse = a->ptr[CDR__LSB_LSE], scale = *(const float *)a->ptr[CDR__LSB_SCALE];
-    void *dh = a->ptr[CDR__LSB_DH], *dw = a->ptr[CDR__LSB_DW];
+    void *dh = output(a, CDR__LSB_DH), *dw = output(a, CDR__LSB_DW);
     const bool dh_add = a->add & 1u, dw_add = (a->add >> 1) & 1u;
     const int64_t n_pieces = cdr_ceil_div(z.W, z.cv);
     char *at = a->work;
     ranks k;
-    CDR_TRY(ranks_open(a, CDR__LSB_STAGE, &k, &at));
+    CDR_TRY(ranks_open(a, &k, &at));
     chunk all = chunk_take(&z, &a->type[CDR__LOSS_H], z.T, &at);
+    all.weight = weights_of(a, CDR__LSB_WEIGHTS);
     if (dh) all.dh = take(&at, (size_t)(z.T * z.D), 4);
     all.old = take(&at, (size_t)(z.D * a->lane->n_threads), 4);
     all.gemm = at;
@@ -262,10 +265,10 @@ static cdr_status bwd(const cdr_args *a, int path, const cdr__loss_rows *rows)
     return ranks_close(&k);
 }
 
-static size_t bwd_work(int path, const void *attr, const cdr_type *t, int n_threads)
+static size_t bwd_work(int path, const void *attr, int n_in, const cdr_type *t, int n_threads)
 {
     const sizes z = split_sizes(attr, t);
-    return ranks_work(attr, n_threads) + chunk_bytes(&z, &t[CDR__LOSS_H], z.T) + (cdr_absent(&t[CDR__LSB_DH]) ? 0 : part((size_t)(z.T * z.D), 4)) +
+    return ranks_work(attr, n_threads) + chunk_bytes(&z, &t[CDR__LOSS_H], z.T) + (cdr_absent(&t[n_in + CDR__LSB_DH]) ? 0 : part((size_t)(z.T * z.D), 4)) +
            part((size_t)(z.D * n_threads), 4) + products_work(path, &z, n_threads);
 }
 
@@ -277,11 +280,12 @@ static cdr_status frozen(const cdr_args *a, int path, const cdr__loss_rows *rows
     double sum = 0;
     char *at = a->work;
     ranks k;
-    CDR_TRY(ranks_open(a, CDR__LSF_STAGE, &k, &at));
+    CDR_TRY(ranks_open(a, &k, &at));
     chunk all = chunk_take(&z, &a->type[CDR__LOSS_H], z.T, &at);
-    if (!a->ptr[CDR__LSF_DH]) {
+    all.weight = weights_of(a, CDR__LSF_WEIGHTS);
+    if (!output(a, CDR__LSF_DH)) {
         all.gemm = at;
-        *(double *)a->ptr[CDR__LSF_SUM] = forward_pass(a, &z, &k, &all, path, rows, NULL);
+        *(double *)output(a, CDR__LSF_SUM) = forward_pass(a, &z, &k, &all, path, rows, NULL);
         return ranks_close(&k);
     }
     all.rest = take(&at, (size_t)z.T, 4);
@@ -306,15 +310,15 @@ static cdr_status frozen(const cdr_args *a, int path, const cdr__loss_rows *rows
         chunk_finish(a, &z, &c, scale);
         chunk_store(a, &z, &c, CDR__LSF_DH, false);
     }
-    *(double *)a->ptr[CDR__LSF_SUM] = sum;
+    *(double *)output(a, CDR__LSF_SUM) = sum;
     return ranks_close(&k);
 }
 
-static size_t frozen_work(int path, const void *attr, const cdr_type *t, int n_threads)
+static size_t frozen_work(int path, const void *attr, int n_in, const cdr_type *t, int n_threads)
 {
     const sizes z = split_sizes(attr, t);
     const size_t n = (size_t)(z.T * z.D);
-    if (cdr_absent(&t[CDR__LSF_DH])) return fwd_work(path, attr, t, n_threads);
+    if (cdr_absent(&t[n_in + CDR__LSF_DH])) return fwd_work(path, attr, n_in, t, n_threads);
     return ranks_work(attr, n_threads) + chunk_bytes(&z, &t[CDR__LOSS_H], z.T) + part((size_t)z.T, 4) + part(n, 4) + part((size_t)(z.D * n_threads), 4) +
            part(n, (size_t)cdr_dtype_bytes(t[CDR__LOSS_W].dtype, 1)) + products_work(path, &z, n_threads);
 }
@@ -323,7 +327,7 @@ static size_t frozen_work(int path, const void *attr, const cdr_type *t, int n_t
 #define KERNEL(NAME, WHICH, PATH, ROWS) \
     static cdr_status NAME(const cdr_args *a) { return WHICH(a, PATH, &ROWS); }
 #define WORK(NAME, WHICH, PATH) static size_t NAME(const void *attr, int n_in, int n_out, const cdr_type *t, int n_threads) \
-    { (void)n_in, (void)n_out; return WHICH(PATH, attr, t, n_threads); }
+    { (void)n_out; return WHICH(PATH, attr, n_in, t, n_threads); }
 KERNEL(fwd_base, fwd, CDR__GEMM_BASE, cdr__loss_rows_base)
 KERNEL(fwd_avx2, fwd, CDR__GEMM_AVX2, cdr__loss_rows_avx2)
 KERNEL(fwd_avx512, fwd, CDR__GEMM_AVX512, cdr__loss_rows_avx512)
