@@ -83,6 +83,7 @@ int cdr_utf8_length(const char *s, size_t left);
 
 /* ---- hash, random numbers, clock (hash.c, rng.c, clock.c) ----------------------------------------------- */
 uint64_t cdr_hash64(const void *data, size_t bytes, uint64_t seed);    /* XXH3-64 */
+uint64_t cdr_hash_secret(void);       /* of this process: seed of tables over names that a file brings, so that it cannot make them collide */
 typedef struct cdr_hasher cdr_hasher;                                  /* streaming XXH3-64 */
 cdr_hasher *cdr_hasher_new(void);
 void cdr_hasher_add(cdr_hasher *h, const void *data, size_t bytes);
@@ -112,8 +113,11 @@ bool cdr_exists(const char *path);
 bool cdr_is_dir(const char *path);
 /* true where name is one plain path component: not empty, no '/', not "." or "..", no control characters */
 bool cdr_plain_name(const char *name);
-typedef struct { const char *data; size_t bytes; int fd; } cdr_map;      /* read-only mapping */
+/* Read-only mappings (map.c). A file that becomes shorter under its reader ends the process with the one error line and code 3. */
+typedef struct { const char *data; size_t bytes; int fd; int64_t changed_ns; } cdr_map;
 cdr_status cdr_map_open(const char *path, cdr_map *m, cdr_err *err);
+/* Still of the size and time of change that it had when it was opened? A cut inside the last page reads as zeros: this says so. */
+cdr_status cdr_map_check(const char *path, const cdr_map *m, cdr_err *err);
 void cdr_map_close(cdr_map *m);
 
 /* ---- JSON (json.c, json_write.c): a strict reader, and a writer ------------------------------------------ */

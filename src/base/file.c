@@ -1,4 +1,4 @@
-/* file.c: whole files, directories, mappings. A file is written under a temporary name, flushed to the disk and
+/* file.c: whole files and directories. A file is written under a temporary name, flushed to the disk and
  * renamed, so that a reader sees the old one or the new one, never a part.
  */
 #include "base/base.h"
@@ -7,7 +7,6 @@
 #include <ftw.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -173,36 +172,4 @@ bool cdr_plain_name(const char *name)
     for (const char *c = name; *c; c++)
         if (*c == '/' || (unsigned char)*c < 0x20 || *c == 0x7f) return false;
     return true;
-}
-
-cdr_status cdr_map_open(const char *path, cdr_map *m, cdr_err *err)
-{
-    int fd;
-    struct stat st;
-    CDR_TRY(open_read(path, &fd, &st, err));
-    if (!S_ISREG(st.st_mode)) {
-        close(fd);
-        CDR_FAIL_ID(err, CDR_EUSER, "file.kind", "%s: is not a regular file and cannot be mapped. Copy it to a file", path);
-    }
-    size_t bytes = (size_t)st.st_size;
-    const char *data = "";
-    if (bytes > 0) {                            /* an empty mapping does not exist */
-        void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED) {
-            cdr_status s = fail_errno(err, path, "cannot be mapped");
-            close(fd);
-            return s;
-        }
-        data = p;
-    }
-    *m = (cdr_map){ .data = data, .bytes = bytes, .fd = fd };
-    return CDR_OK;
-}
-
-void cdr_map_close(cdr_map *m)
-{
-    if (!m->data) return;
-    if (m->bytes > 0) munmap((void *)(uintptr_t)m->data, m->bytes);
-    close(m->fd);
-    *m = (cdr_map){ .fd = -1 };
 }

@@ -1,8 +1,18 @@
 /* hash.c: XXH3-64 of libxxhash, at once and streamed. Both give the same value for the same bytes. */
 #include "base/base.h"
+#include <string.h>
+#include <sys/auxv.h>
 #include <xxhash.h>
 
 uint64_t cdr_hash64(const void *data, size_t bytes, uint64_t seed) { return XXH3_64bits_withSeed(data, bytes, seed); }
+
+uint64_t cdr_hash_secret(void)
+{
+    uint64_t seed = 0;
+    const void *secret = (const void *)(uintptr_t)getauxval(AT_RANDOM);     /* 16 bytes that the kernel drew for the process */
+    if (secret) memcpy(&seed, secret, sizeof seed);
+    return seed;
+}
 
 /* cdr_hasher is the library's own state: an incomplete type here, so that xxhash.h stays out of base.h. */
 cdr_hasher *cdr_hasher_new(void)

@@ -17,7 +17,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 enum { DEPTH_MAX = 64, SMALL = 8, NUMBER_MAX = 400 };
 
@@ -301,13 +300,7 @@ static cdr_status read_scalar(parser *p, cdr_json *j)
 }
 
 /* ---- objects --------------------------------------------------------------------------------------------------- */
-static uint64_t key_hash(const char *key)
-{
-    uint64_t seed = 0;
-    const void *secret = (const void *)(uintptr_t)getauxval(AT_RANDOM);     /* 16 bytes that the kernel drew for the process */
-    if (secret) memcpy(&seed, secret, sizeof seed);
-    return cdr_hash64(key, strlen(key), seed);
-}
+static uint64_t key_hash(const char *key) { return cdr_hash64(key, strlen(key), cdr_hash_secret()); }
 
 static uint64_t slot_count(uint64_t n)
 {

@@ -40,18 +40,33 @@ cdr_status cdr_hf_tensor_at(cdr_hf *d, int64_t i, cdr_hf_tensor *t, cdr_err *err
 /* Bytes [first, first + bytes) of tensor i into dst, past the page cache where the file system takes O_DIRECT, else through it. A file that
  * shrinks while it is read is an error, never a crash. Several threads may read at once. */
 cdr_status cdr_hf_read(cdr_hf *d, int64_t i, size_t first, size_t bytes, void *dst, cdr_err *err);
+/* The shards that were opened still have the size and the time of change that they had then. Whoever keeps mapped data asks now and then:
+ * a file that was cut inside its last page reads as zeros there. */
+cdr_status cdr_hf_unchanged(const cdr_hf *d, cdr_err *err);
 /* Every header against the index, both ways, and the total size. */
 cdr_status cdr_hf_check(cdr_hf *d, cdr_err *err);
 
-/* Writes a directory: tensors are cut into shards of at most shard_bytes in the order given, index and names as the reference libraries have them
- * (one file, without index, where all fits). All files appear under their names when finish has written the last one; a failure leaves nothing. */
-typedef struct { cdr_st_spec spec; int shard; /* >= 0: the shard this tensor must lie in (layout of a release kept); -1: by size */ } cdr_hf_out_tensor;
+/* Writes a directory that does not exist yet, or is empty: tensors are cut into shards in the order given, as huggingface_hub cuts, names and
+ * indexes them, byte for byte (one file, without index, where all fits). Everything is written beside it and takes its name at once in
+ * finish; a failure leaves nothing. Bytes are appended tensor by tensor, in the order that the writer tells. */
+typedef struct { cdr_st_spec spec; int shard; /* row of layout.shard */ } cdr_hf_out_tensor;
+typedef struct {
+    const cdr_hf_out_tensor *t; int64_t n;      /* borrowed until finish */
+    int64_t shard_bytes;                        /* at most, but for one tensor that is larger; 0: 5 GB, as there */
+    /* Another layout, that of a release: names of the shards, with an index also where it is one. copy, where not NULL: by shard, a file that
+     * is that shard already, byte for byte, or NULL; its tensors are not asked for. */
+    const char *const *shard; int n_shards;
+    const char *const *copy;
+} cdr_hf_layout;
 typedef struct cdr_hf_writer cdr_hf_writer;
-cdr_status cdr_hf_create(const char *dir, const cdr_hf_out_tensor *t, int64_t n, int64_t shard_bytes, cdr_hf_writer **w, cdr_err *err);
-int64_t cdr_hf_writer_order(const cdr_hf_writer *w, int64_t i);          /* index in t of the i-th to be written */
-cdr_status cdr_hf_append(cdr_hf_writer *w, const void *data, size_t bytes, cdr_err *err);
+cdr_status cdr_hf_create(const char *dir, const cdr_hf_layout *layout, cdr_hf_writer **w, cdr_err *err);
+int64_t cdr_hf_writer_count(const cdr_hf_writer *w);                     /* tensors to be appended: all but those of copied shards */
+int64_t cdr_hf_writer_order(const cdr_hf_writer *w, int64_t i);          /* index in layout.t of the i-th to be appended */
+cdr_status cdr_hf_append(cdr_hf_writer *w, const void *data, size_t bytes, cdr_err *err);       /* any part of what comes next */
 cdr_status cdr_hf_side_file(cdr_hf_writer *w, const char *name, const void *data, size_t bytes, cdr_err *err);      /* config.json, tokenizer files */
-cdr_status cdr_hf_finish(cdr_hf_writer *w, int64_t *bytes, cdr_err *err);       /* frees w, also on failure */
+cdr_status cdr_hf_side_copy(cdr_hf_writer *w, const char *name, const char *from, cdr_err *err);
+typedef struct { int64_t tensors, shards, bytes; /* of the shards' files */ } cdr_hf_written;
+cdr_status cdr_hf_finish(cdr_hf_writer *w, cdr_hf_written *stat, cdr_err *err);     /* frees w, also on failure; stat may be NULL */
 void cdr_hf_abort(cdr_hf_writer *w);
 
 #ifdef __cplusplus

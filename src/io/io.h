@@ -45,6 +45,8 @@ int64_t cdr_st_count(const cdr_st *st);
 const cdr_st_tensor *cdr_st_at(const cdr_st *st, int64_t i);                 /* in the order of the buffer */
 const cdr_st_tensor *cdr_st_find(const cdr_st *st, const char *name);        /* NULL: not there */
 const void *cdr_st_data(const cdr_st *st, const cdr_st_tensor *t);           /* may be unaligned: memcpy */
+size_t cdr_st_data_start(const cdr_st *st);                                  /* where the buffer begins in the file */
+cdr_status cdr_st_check(const cdr_st *st, cdr_err *err);                     /* the file is still what it was when it was opened */
 int64_t cdr_st_meta_count(const cdr_st *st);
 const char *cdr_st_meta_key(const cdr_st *st, int64_t i);
 const char *cdr_st_meta(const cdr_st *st, const char *key);                  /* NULL: not there */

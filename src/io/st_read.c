@@ -5,7 +5,8 @@
  *
  * Everything but the values is checked before anything is believed: sizes without overflow, no name twice, and that the
  * tensors, sorted by b, fill the buffer without hole or overlap up to its last byte. Order of the checks: what tells most
- * first (a short file is "truncated", not "bad offsets"). O(n log n) in the entries, for the sort; look-up by hash.
+ * first (a short file is "truncated", not "bad offsets"). O(n log n) in the entries, for the sort; look-up by
+ * hash, with a seed that a file cannot know.
  * Alignment is not promised by the format: callers copy.
  */
 #include "io/io.h"
@@ -29,7 +30,7 @@ struct cdr_st {
     cdr_map map;                       /* closed with the reader where mapped is set */
     bool mapped;
     const char *where;
-    const char *buffer; size_t buffer_bytes;
+    const char *buffer; size_t buffer_bytes, data_start;
     cdr_st_tensor *tensors; int64_t n;
     int64_t *slots; size_t n_slots;    /* open addressing over names, -1: free */
     const cdr_json *meta;
@@ -159,7 +160,7 @@ static void index_names(cdr_st *st)
     st->slots = cdr_pool_alloc(st->pool, st->n_slots * sizeof *st->slots);
     memset(st->slots, 0xff, st->n_slots * sizeof *st->slots);
     for (int64_t i = 0; i < st->n; i++) {
-        size_t s = cdr_hash64(st->tensors[i].name, strlen(st->tensors[i].name), 0) & (st->n_slots - 1);
+        size_t s = cdr_hash64(st->tensors[i].name, strlen(st->tensors[i].name), cdr_hash_secret()) & (st->n_slots - 1);
         while (st->slots[s] >= 0) s = (s + 1) & (st->n_slots - 1);
         st->slots[s] = i;
     }
@@ -207,6 +208,7 @@ static cdr_status parse(cdr_st *st, const char *data, size_t bytes, cdr_err *err
     qsort(st->tensors, (size_t)st->n, sizeof *st->tensors, by_begin);
     CDR_TRY(check_tiling(st, data_start, bytes, err));
     index_names(st);
+    st->data_start = data_start;
     st->buffer = data + data_start;
     st->buffer_bytes = bytes - data_start;
     return CDR_OK;
@@ -257,7 +259,7 @@ const cdr_st_tensor *cdr_st_at(const cdr_st *st, int64_t i)
 
 const cdr_st_tensor *cdr_st_find(const cdr_st *st, const char *name)
 {
-    size_t s = cdr_hash64(name, strlen(name), 0) & (st->n_slots - 1);
+    size_t s = cdr_hash64(name, strlen(name), cdr_hash_secret()) & (st->n_slots - 1);
     for (; st->slots[s] >= 0; s = (s + 1) & (st->n_slots - 1))
         if (strcmp(st->tensors[st->slots[s]].name, name) == 0) return &st->tensors[st->slots[s]];
     return NULL;
@@ -267,6 +269,21 @@ const void *cdr_st_data(const cdr_st *st, const cdr_st_tensor *t)
 {
     CDR_CHECK(t->end <= st->buffer_bytes);
     return st->buffer + t->begin;
+}
+
+size_t cdr_st_data_start(const cdr_st *st)
+{
+    return st->data_start;
+}
+
+int cdr__st_fd(const cdr_st *st)
+{
+    return st->mapped ? st->map.fd : -1;
+}
+
+cdr_status cdr_st_check(const cdr_st *st, cdr_err *err)
+{
+    return st->mapped ? cdr_map_check(st->where, &st->map, err) : CDR_OK;
 }
 
 int64_t cdr_st_meta_count(const cdr_st *st)

@@ -1,0 +1,151 @@
+/* hf_read.c: bytes of a tensor into memory that is not the page cache. Weights that are copied into a slab are read once: through the cache
+ * they would push out what is used again (mapped experts), and cost a second copy of the model in memory while they load.
+ *
+ * O_DIRECT wants offsets, lengths and addresses in whole blocks; tensors lie anywhere. So a read goes through an aligned buffer of BLOCK bytes
+ * and is copied out of it, about 10 GB/s on one core, well above what disks give. One request is in flight a call: whoever loads uses several
+ * threads, as many as the disk has depth for (measured in doc/lab.md: 4 reach fio's rate at the same block size).
+ * What the cache holds already is taken from there (preadv2 with RWF_NOWAIT): a second load of a warm file does not touch the disk.
+ * File systems without O_DIRECT are read through the cache. A file that ends early is an error, with its sizes.
+ */
+#include "io/hf_parts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { BLOCK = 4 << 20, ALIGN = 4096 };
+
+static void *take_bounce(cdr_hf *d)
+{
+    void *p = NULL;
+    pthread_mutex_lock(&d->lock);
+    if (d->n_bounce > 0) p = d->bounce[--d->n_bounce];
+    pthread_mutex_unlock(&d->lock);
+    if (!p && posix_memalign(&p, ALIGN, BLOCK) != 0) p = NULL;
+    CDR_CHECK(p != NULL);
+    return p;
+}
+
+static void give_bounce(cdr_hf *d, void *p)
+{
+    pthread_mutex_lock(&d->lock);
+    bool kept = d->n_bounce < CDR_COUNT(d->bounce);
+    if (kept) d->bounce[d->n_bounce++] = p;
+    pthread_mutex_unlock(&d->lock);
+    if (!kept) free(p);
+}
+
+void cdr__hf_close_reads(cdr_hf *d)
+{
+    while (d->n_bounce > 0) free(d->bounce[--d->n_bounce]);
+    for (int i = 0; i < d->n_shards; i++)
+        if (d->shards[i].fd >= 0) close(d->shards[i].fd);
+}
+
+/* Once a shard: a descriptor that reads past the page cache, or one that does not where there is no such thing. */
+static cdr_status open_reads(cdr_hf *d, cdr__hf_shard *s, cdr_err *err)
+{
+    cdr_status status = CDR_OK;
+    pthread_mutex_lock(&d->lock);
+    if (s->fd < 0) {
+        s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+        s->direct = s->fd >= 0;
+        if (s->fd < 0 && errno == EINVAL) s->fd = open(s->path, O_RDONLY | O_CLOEXEC);
+        if (s->fd < 0) status = cdr_fail(err, CDR_EDATA, "file.io", "%s: cannot be opened; %s. Check that it is still there", s->path, strerror(errno));
+    }
+    pthread_mutex_unlock(&d->lock);
+    return status;
+}
+
+static cdr_status fail_read(const cdr__hf_shard *s, size_t end, ssize_t k, cdr_err *err)
+{
+    struct stat st;
+    char need[32], have[32];
+    if (k < 0) CDR_FAIL_ID(err, CDR_EDATA, "file.io", "%s: cannot be read; %s. Check the disk", s->path, strerror(errno));
+    cdr_format_count(need, (int64_t)end);
+    cdr_format_count(have, fstat(s->fd, &st) == 0 ? st.st_size : 0);
+    CDR_FAIL_ID(err, CDR_EDATA, "file.shrank", "%s: became shorter while it was read: %s bytes are needed, it has %s now. Leave the file alone, and start again", s->path,
+                need, have);
+}
+
+/* [at, at + bytes) through the cache. */
+static cdr_status read_plain(const cdr__hf_shard *s, size_t at, size_t bytes, char *to, cdr_err *err)
+{
+    size_t end = at + bytes;
+    while (bytes > 0) {
+        ssize_t k = pread(s->fd, to, CDR_MIN(bytes, (size_t)1 << 30), (off_t)at);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return fail_read(s, end, k, err);
+        at += (size_t)k;
+        to += k;
+        bytes -= (size_t)k;
+    }
+    return CDR_OK;
+}
+
+/* One aligned window past the cache, of which [at, at + bytes) is wanted. *unable: the file system takes no such reads after all. */
+static cdr_status read_window(const cdr__hf_shard *s, size_t at, size_t bytes, void *bounce, char *to, bool *unable, cdr_err *err)
+{
+    size_t first = at / ALIGN * ALIGN, window = cdr_align_up(at + bytes, ALIGN) - first, got = 0;
+    while (first + got < at + bytes) {
+        ssize_t k = pread(s->fd, (char *)bounce + got, window - got, (off_t)(first + got));
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0 && errno == EINVAL && got % ALIGN == 0) {
+            *unable = true;
+            return CDR_OK;
+        }
+        if (k <= 0) return fail_read(s, at + bytes, errno == EINVAL ? 0 : k, err);       /* a part of a block: the file ends in it */
+        got += (size_t)k;
+    }
+    memcpy(to, (char *)bounce + (at - first), bytes);
+    return CDR_OK;
+}
+
+/* How many bytes from `at` on the page cache gave. cache: a descriptor that may use it. */
+static size_t read_cached(int cache, size_t at, size_t bytes, char *to)
+{
+    size_t got = 0;
+    while (got < bytes) {
+        struct iovec v = { to + got, bytes - got };
+        ssize_t k = preadv2(cache, &v, 1, (off_t)(at + got), RWF_NOWAIT);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) break;
+        got += (size_t)k;
+    }
+    return got;
+}
+
+static cdr_status read_direct(cdr_hf *d, cdr__hf_shard *s, size_t at, size_t bytes, char *to, cdr_err *err)
+{
+    void *bounce = take_bounce(d);
+    int cache = cdr__st_fd(s->st);
+    cdr_status status = CDR_OK;
+    bool unable = false;
+    while (bytes > 0 && status == CDR_OK && !unable) {
+        size_t k = CDR_MIN(bytes, BLOCK - at % ALIGN), had = read_cached(cache, at, k, to);
+        if (had < k) status = read_window(s, at + had, k - had, bounce, to + had, &unable, err);
+        if (unable) break;
+        at += k;
+        to += k;
+        bytes -= k;
+    }
+    give_bounce(d, bounce);
+    if (!unable) return status;
+    cdr__hf_shard through = *s;
+    through.fd = cache;
+    return read_plain(&through, at, bytes, to, err);
+}
+
+cdr_status cdr_hf_read(cdr_hf *d, int64_t i, size_t first, size_t bytes, void *dst, cdr_err *err)
+{
+    cdr_hf_tensor t = { 0 };
+    CDR_TRY(cdr_hf_tensor_at(d, i, &t, err));
+    CDR_CHECK(first <= t.t->end - t.t->begin && bytes <= t.t->end - t.t->begin - first);
+    cdr__hf_shard *s = &d->shards[t.i_shard];
+    CDR_TRY(open_reads(d, s, err));
+    size_t at = cdr_st_data_start(s->st) + t.t->begin + first;
+    return s->direct ? read_direct(d, s, at, bytes, dst, err) : read_plain(s, at, bytes, dst, err);
+}
