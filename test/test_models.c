@@ -280,12 +280,13 @@ static void what_is_not_here_yet_says_so(void)
     refused("residual: prenorm", "residual: {type: attn_res, block: 2}", "model.missing-part", "part res.proj of block model has no row");
     refused("dense: {type: glu}", "dense: {type: glu}\n  model: {type: model, tie: true}", "model.not-in-version", "tie");
     refused("dense: {type: glu}", "dense: {type: glu}\n  model: {type: model, vision: {type: moonvit2}}", "model.not-in-version", "vision");
-    refused("prefix: lm.", "weights_from: dir", "model.not-in-version", "weights_from");
+    refused("prefix: lm.", "weights_from: dir", "model.no-config", "dir: the directory has no config.json");
+    refused("prefix: lm.", "weights_from: [dir]", "model.bad-value", "weights_from is a directory");
     refused("ext: 2,", "ext: 3,", "model.bad-size", "even ext");
     cdr_model_spec s = { .path = "test" };
     err = (cdr_err){ 0 };
-    T_CHECK(cdr_model_load(&s, pool, &m, &err) == CDR_EUSER);
-    T_HAS(err.text, "test is a directory");
+    T_CHECK(cdr_model_load(&s, pool, &m, &err) == CDR_EDATA);
+    T_HAS(err.text, "test: the directory has no config.json");
     s.path = "tiny-dens";
     err = (cdr_err){ 0 };
     T_CHECK(cdr_model_load(&s, pool, &m, &err) == CDR_EUSER);

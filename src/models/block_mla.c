@@ -11,7 +11,8 @@
  *   out    = (o * sigmoid(x W_g^T)) W_o^T      or      o W_o^T                                                   (8)
  * x', qr': detached. The indexer trains through its own loss alone, KL(p || softmax(I)) over the selected keys, p the mean
  * attention of the heads; nothing of it reaches the model, and nothing of the model's loss reaches it. Its F32 weights
- * are scaled by one multiplication (ops/scale). scale = (nope + ext)^-1/2, with YaRN times (0.1 mscale log(factor) + 1)^2.
+ * are scaled by one multiplication (ops/scale). scale = (nope + ext)^-1/2, with YaRN times (0.1 mscale log(factor) + 1)^2; `rotary` is the
+ * other mscale of a release, whose quotient with the first would multiply cos and sin: it must be 1.
  * Training: keys are the rows themselves. Generating: a layer keeps c, kr and kI as caches of S rows, STEP values, and
  * makes kv of all S rows in each turn by the same product as in training: a row of kv has the bits that training gave it.
  * The gated output is F32 until the gate, where compute is BF16 (spec/numerics.md, 4.7).
@@ -33,7 +34,7 @@
 
 typedef struct {
     bool on, interleaved;
-    double theta, factor, beta_fast, beta_slow, mscale;      /* factor 1: no scaling */
+    double theta, factor, beta_fast, beta_slow, mscale;      /* factor 1: no scaling; mscale: of the logits */
     int64_t original;
 } position;
 
@@ -49,19 +50,23 @@ static bool is_none(const cdr_yaml *e) { return !e || (e->kind == CDR_YAML_SCALA
 
 static cdr_status read_yarn(const cdr__desc *d, const cdr_yaml *s, const cdr__block *b, position *p, cdr_err *err)
 {
-    double fast = 32, slow = 1, mscale = 1, original = 0;
+    double fast = 32, slow = 1, mscale = 1, original = 0, rotary = 0;
     const char *type = s->kind == CDR_YAML_MAP ? cdr__attr_word(s, "type") : NULL;
     if (!type || strcmp(type, "yarn") != 0)
-        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: scaling is none, or {type: yarn, factor, original, beta_fast, beta_slow, mscale}", cdr__desc_at(d, s));
-    CDR_TRY(cdr__attr_known(d, s, "scaling", "type factor original beta_fast beta_slow mscale", err));
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: scaling is none, or {type: yarn, factor, original, beta_fast, beta_slow, mscale, rotary}", cdr__desc_at(d, s));
+    CDR_TRY(cdr__attr_known(d, s, "scaling", "type factor original beta_fast beta_slow mscale rotary", err));
     CDR_TRY(cdr__attr_real(d, b, s, "factor", NULL, &p->factor, err));
     CDR_TRY(cdr__attr_real(d, b, s, "original", NULL, &original, err));
     CDR_TRY(cdr__attr_real(d, b, s, "beta_fast", &fast, &p->beta_fast, err));
     CDR_TRY(cdr__attr_real(d, b, s, "beta_slow", &slow, &p->beta_slow, err));
     CDR_TRY(cdr__attr_real(d, b, s, "mscale", &mscale, &p->mscale, err));
-    if (!(p->factor >= 1) || !(original >= 1 && original < 1 << 30) || !(p->beta_fast > p->beta_slow && p->beta_slow > 0) || !(p->mscale >= 0))
-        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: yarn: factor at least 1, original at least 1 token, beta_fast above beta_slow above 0, mscale at least 0",
+    CDR_TRY(cdr__attr_real(d, b, s, "rotary", &p->mscale, &rotary, err));
+    if (!(p->factor >= 1) || !(original >= 1 && original < 1 << 30) || !(p->beta_fast >= p->beta_slow && p->beta_slow > 0) || !(p->mscale >= 0))
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: yarn: factor at least 1, original at least 1 token, beta_fast at least beta_slow above 0, mscale at least 0",
                     cdr__desc_at(d, s));
+    if (p->factor > 1 && rotary != p->mscale)         /* else cos and sin would carry the quotient of the two */
+        CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "%s: yarn with mscale %g of the rotary parts and %g of all (mscale_all_dim): this version turns without a factor, "
+                    "so both must be equal", cdr__desc_at(d, s), rotary, p->mscale);
     p->original = (int64_t)original;
     return CDR_OK;
 }

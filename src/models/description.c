@@ -1,10 +1,11 @@
 /* description.c: a model description file as a tree: what it extends is merged below it, its sizes are a flat table, and
  * every section and key is known. Source of the format: spec/interface.md, 4.1. What only a directory with a config.json
- * uses (match, config, carry, serve) is checked in form; a default in config is a size where sizes has none.
+ * uses (match, config, expect, also, ignore, carry, serve) is checked in form here and used by config_*.c; a default in config is
+ * a size where sizes has none.
  *
  *   extends: maps merge, `none` removes an entry. A node's line holds its file: line + (file << 20).
  */
-#include "models/models.h"
+#include "models/config_parts.h"
 #include <stdlib.h>
 
 enum { FILE_SHIFT = 20, MAX_NODES = 4096 };
@@ -109,6 +110,11 @@ static cdr_status read_chain(cdr__desc *d, const char *text, size_t bytes, const
         if (n == CDR__MAX_FILES) CDR_FAIL_ID(err, CDR_EUSER, "model.extends", "%s: extends goes over more than %d files", where, CDR__MAX_FILES);
         CDR_TRY(parse_file(d, t, len, w, &chain[n++], err));
     }
+    for (int i = 0; i < n && !d->family; i++) {           /* a file that neither matches nor says so is of the family of what it extends */
+        const cdr_yaml *match = cdr_yaml_get(chain[i], "match");
+        d->family = cdr__attr_word(chain[i], "family");
+        if (!d->family && match && match->kind == CDR_YAML_MAP) d->family = cdr__attr_word(chain[i], "name");
+    }
     d->root = chain[n - 1];
     for (int i = n - 2; i >= 0; i--) CDR_TRY(merge(d->pool, d->root, chain[i], where, err));
     return CDR_OK;
@@ -116,7 +122,7 @@ static cdr_status read_chain(cdr__desc *d, const char *text, size_t bytes, const
 
 /* ---- sizes ---------------------------------------------------------------------------------------------------------------- */
 
-static bool size_number(const char *s, cdr__size *z)
+bool cdr__size_text(const char *s, cdr__size *z)
 {
     char *end, digits[64];
     size_t n = 0;
@@ -132,12 +138,12 @@ static bool size_number(const char *s, cdr__size *z)
 
 static bool size_value(cdr__desc *d, const cdr_yaml *e, cdr__size *z)
 {
-    if (e->kind == CDR_YAML_SCALAR) return size_number(e->text, z);
+    if (e->kind == CDR_YAML_SCALAR) return cdr__size_text(e->text, z);
     if (e->kind != CDR_YAML_LIST) return false;
     int64_t *items = cdr_pool_alloc(d->pool, sizeof *items * (size_t)(e->n + 1));
     for (int i = 0; i < e->n; i++) {
         cdr__size one = { 0 };
-        if (e->items[i].kind != CDR_YAML_SCALAR || !size_number(e->items[i].text, &one) || one.real) return false;
+        if (e->items[i].kind != CDR_YAML_SCALAR || !cdr__size_text(e->items[i].text, &one) || one.real) return false;
         items[i] = one.i;
     }
     z->list = true;
@@ -245,7 +251,7 @@ static bool is_key(const char *s, size_t n)
     return n > 0;
 }
 
-/* "key | alias | alias = default": names of a config.json, the default an integer, a real number or none at all. */
+/* "key | alias | alias = default": names of a config.json, the default a number, another size, or none at all. */
 static cdr_status config_entry(cdr__desc *d, const cdr_yaml *e, cdr_err *err)
 {
     const char *at = cdr__desc_at(d, e);
@@ -258,12 +264,29 @@ static cdr_status config_entry(cdr__desc *d, const cdr_yaml *e, cdr_err *err)
             CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: config.%s: \"%s\" is not \"key | alias = default\"", at, e->key, e->text);
         p = p[n] == '|' ? p + n + 1 : NULL;
     }
-    if (!equals) return CDR_OK;
     cdr__size z = { .name = e->key };
-    if (!size_number(equals + 1 + strspn(equals + 1, " "), &z))
-        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: config.%s: the default \"%s\" is no number of at least 0", at, e->key, equals + 1);
-    for (int64_t i = 0; i < d->n_sizes; i++) if (strcmp(d->size[i].name, z.name) == 0) return CDR_OK;
+    const char *otherwise = equals ? equals + 1 + strspn(equals + 1, " ") : NULL;
+    if (!otherwise) return CDR_OK;
+    if (strcmp(otherwise, "null") != 0 && !cdr__size_text(otherwise, &z)) {
+        const cdr__size *other = NULL;
+        for (int64_t i = 0; i < d->n_sizes; i++) if (strcmp(d->size[i].name, otherwise) == 0) other = &d->size[i];
+        if (!other)
+            CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: config.%s: the default \"%s\" is no number of at least 0 and no size", at, e->key, otherwise);
+        z = *other;
+        z.name = e->key;
+        z.node = NULL;
+    }
+    for (int64_t i = 0; i < d->n_sizes; i++) if (strcmp(d->size[i].name, e->key) == 0) return CDR_OK;
     *CDR_PUSH(d->pool, d->size, d->n_sizes, d->cap_sizes) = z;
+    return CDR_OK;
+}
+
+/* Values are scalars, or lists of them. */
+static cdr_status check_constants(const cdr__desc *d, const cdr_yaml *map, cdr_err *err)
+{
+    for (int i = 0; map && i < map->n; i++)
+        if (map->items[i].kind != CDR_YAML_SCALAR && !is_words(&map->items[i]))
+            CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: %s is a text, a number, true, false, null or a list of them", cdr__desc_at(d, &map->items[i]), map->items[i].key);
     return CDR_OK;
 }
 
@@ -282,6 +305,11 @@ static cdr_status check_outside(cdr__desc *d, cdr_err *err)
         if (!is_words(&serve->items[i]))
             CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: serve.%s is a list of leaf names", cdr__desc_at(d, &serve->items[i]), serve->items[i].key);
     for (int i = 0; config && i < config->n; i++) CDR_TRY(config_entry(d, &config->items[i], err));
+    CDR_TRY(check_constants(d, cdr_yaml_get(d->root, "expect"), err));
+    CDR_TRY(check_constants(d, cdr_yaml_get(d->root, "also"), err));
+    const cdr_yaml *ignore = cdr_yaml_get(d->root, "ignore"), *packed = cdr_yaml_get(d->root, "unpacked");
+    if (ignore && !is_words(ignore)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: ignore is a list of keys of config.json", cdr__desc_at(d, ignore));
+    if (packed && !is_words(packed)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: unpacked is a list of module patterns", cdr__desc_at(d, packed));
     const cdr_yaml *tok = cdr_yaml_get(d->root, "tokenizer"), *chat = cdr_yaml_get(d->root, "chat");
     if (tok) CDR_TRY(cdr__attr_known(d, tok, "tokenizer", "type file base special pattern", err));
     return chat ? cdr__attr_known(d, chat, "chat", "format options", err) : CDR_OK;
@@ -290,8 +318,9 @@ static cdr_status check_outside(cdr__desc *d, cdr_err *err)
 static cdr_status check_sections(const cdr__desc *d, cdr_err *err)
 {
     static const char *const known[] = { "description", "name", "extends", "match", "family", "config", "sizes", "layers", "blocks", "prefix", "under",
-                                         "index_base", "tensors", "carry", "tokenizer", "chat", "serve", "weights_from" };
-    static const char *const maps[] = { "sizes", "layers", "blocks", "under", "tensors", "tokenizer", "chat", "match", "config", "serve" };
+                                         "index_base", "tensors", "carry", "tokenizer", "chat", "serve", "weights_from", "expect", "also", "ignore",
+                                         "unpacked" };
+    static const char *const maps[] = { "sizes", "layers", "blocks", "under", "tensors", "tokenizer", "chat", "match", "config", "serve", "expect", "also" };
     for (int i = 0; i < d->root->n; i++) {
         const cdr_yaml *e = &d->root->items[i];
         bool ok = false;
@@ -310,19 +339,25 @@ static cdr_status check_sections(const cdr__desc *d, cdr_err *err)
     const cdr_yaml *version = cdr_yaml_get(d->root, "description"), *weights = cdr_yaml_get(d->root, "weights_from");
     if (version && (version->kind != CDR_YAML_SCALAR || strcmp(version->text, "1") != 0))
         CDR_FAIL_ID(err, CDR_EUSER, "model.version", "%s: this version reads descriptions of format 1", cdr__desc_at(d, version));
-    if (weights)
-        CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "%s: weights_from: this version trains descriptions from random weights only; it reads no foreign "
-                    "checkpoints yet. Remove it", cdr__desc_at(d, weights));
+    if (weights && (weights->kind != CDR_YAML_SCALAR || !*weights->text))
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: weights_from is a directory", cdr__desc_at(d, weights));
     return CDR_OK;
 }
 
-cdr_status cdr__desc_read(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr_pool *pool, cdr__desc *d, cdr_err *err)
+cdr_status cdr__desc_read(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr__source *src, cdr_pool *pool, cdr__desc *d, cdr_err *err)
 {
-    *d = (cdr__desc){ .pool = pool, .indexer = s->indexer };
+    *d = (cdr__desc){ .pool = pool, .indexer = s->indexer, .source = src };
     CDR_TRY(read_chain(d, text, bytes, where, err));
     CDR_TRY(check_sections(d, err));
     CDR_TRY(add_sizes(d, cdr_yaml_get(d->root, "sizes"), err));
+    const char *from = cdr__attr_word(d->root, "weights_from");
+    if (from && !src) CDR_TRY(cdr__source_open(from, pool, &d->source, err));
+    if (d->source) CDR_TRY(cdr__config_apply(d, d->source, src == NULL, err));
     CDR_TRY(check_outside(d, err));
+    if (d->source) CDR_TRY(cdr__config_check(d, d->source, err));
+    bool given = s->sizes && s->sizes->n > 0;
+    if (given && d->source && d->source->weights && !s->random)
+        CDR_FAIL_ID(err, CDR_EUSER, "model.fixed-sizes", "model.sizes: sizes of %s are those of its weights. Set model.weights=random to start without them", d->source->dir);
     return override_sizes(d, s->sizes, err);
 }
 
@@ -364,7 +399,7 @@ cdr_status cdr__attr_real(const cdr__desc *d, const cdr__block *b, const cdr_yam
     const char *full = cdr_pool_printf(d->pool, "%s.%s", b->type->type, name);
     const cdr__size *z = NULL;
     cdr__size literal = { 0 };
-    if (e && e->kind == CDR_YAML_SCALAR && size_number(e->text, &literal)) z = &literal;
+    if (e && e->kind == CDR_YAML_SCALAR && cdr__size_text(e->text, &literal)) z = &literal;
     else if (e && e->kind == CDR_YAML_SCALAR) z = cdr__size_find(d, b, e->text);
     else if (!e) z = cdr__size_find(d, NULL, full);
     if (e && (!z || z->list)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: %s of block %s is a number or the name of a size", cdr__desc_at(d, e), name, b->name);

@@ -322,11 +322,11 @@ static cdr_status read_texts(cdr_model *m, cdr_err *err)
     const cdr__desc *d = &m->d;
     static const char *const kinds[] = { "byte", "tiktoken", "hf_bpe" };
     const cdr_yaml *tok = cdr_yaml_get(d->root, "tokenizer"), *chat = cdr_yaml_get(d->root, "chat");
-    const char *name = cdr__attr_word(d->root, "name"), *family = cdr__attr_word(d->root, "family");
+    const char *name = cdr__attr_word(d->root, "name");
     const char *type = tok ? cdr__attr_word(tok, "type") : NULL, *format = chat ? cdr__attr_word(chat, "format") : NULL;
     if (!name || !*name) CDR_FAIL_ID(err, CDR_EUSER, "model.missing-section", "%s: name is missing", d->file[0]);
     m->info.name = name;
-    m->info.family = family ? family : name;
+    m->info.family = d->family ? d->family : name;
     m->info.tokenizer = type ? type : "byte";
     m->info.chat = format ? format : "none";
     const char *near = cdr__near_word(d->pool, "none k3_xtml kimi_k2 chatml jinja", m->info.chat);
@@ -339,11 +339,14 @@ static cdr_status read_texts(cdr_model *m, cdr_err *err)
     return CDR_OK;
 }
 
-cdr_status cdr_model_parse(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr_pool *pool, cdr_model **out, cdr_err *err)
+cdr_status cdr__model_build(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr__source *src, cdr_pool *pool, cdr_model **out,
+                            cdr_err *err)
 {
     cdr_model *m = cdr_pool_alloc(pool, sizeof *m);
     int64_t n_layers = 0;
-    CDR_TRY(cdr__desc_read(s, text, bytes, where, pool, &m->d, err));
+    CDR_TRY(cdr__desc_read(s, text, bytes, where, src, pool, &m->d, err));
+    m->source = m->d.source;
+    m->random = s->random;
     CDR_TRY(read_texts(m, err));
     CDR_TRY(base_size(m, "hidden", 1 << 20, &m->info.hidden, err));
     CDR_TRY(base_size(m, "vocab", 1 << 24, &m->info.vocab, err));
@@ -356,15 +359,4 @@ cdr_status cdr_model_parse(const cdr_model_spec *s, const char *text, size_t byt
     if (whole) CDR_TRY(cdr__sizes_read(&m->d, err));
     *out = m;
     return CDR_OK;
-}
-
-cdr_status cdr_model_load(const cdr_model_spec *s, cdr_pool *pool, cdr_model **m, cdr_err *err)
-{
-    const char *text, *where;
-    size_t bytes;
-    if (cdr_is_dir(s->path))
-        CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "model.path: %s is a directory; this version trains built-in models and description files (.yaml), it "
-                    "reads no foreign checkpoints yet", s->path);
-    CDR_TRY(cdr_builtin_or_file("models", s->path, pool, &text, &bytes, &where, err));
-    return cdr_model_parse(s, text, bytes, where, pool, m, err);
 }

@@ -6,7 +6,7 @@
 #ifndef CDR_MODEL_PARTS_H
 #define CDR_MODEL_PARTS_H
 
-#include "models/models.h"
+#include "models/config_parts.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,6 +20,7 @@ typedef struct {                      /* one parameter */
     int64_t stored;                   /* elements in a checkpoint, padding too */
     cdr_place place;
     int16_t unit; int layer;          /* layer: its index in the full stack, -1: outside of it */
+    cdr_model_row row;                /* as in a checkpoint */
 } cdr__tensor;
 
 typedef struct {
@@ -39,11 +40,17 @@ struct cdr_model {
     cdr__layer *layer;
     const char **self_name;
     cdr__tensor *tensor; int64_t n_tensors, cap_tensors;
+    const cdr__source *source;        /* NULL: no directory */
+    const char *layer_prefix;         /* what names of a layer's tensors begin with, {layer} in it */
+    bool random;
 };
 
 extern const cdr__block_type cdr__block_model, cdr__block_layer;
 
 cdr_status cdr__model_tensors(cdr_model *m, cdr_err *err);        /* names and shapes; fills the info's counts */
+/* src: the directory that config.json is of; NULL: none */
+cdr_status cdr__model_build(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr__source *src, cdr_pool *pool, cdr_model **out,
+                            cdr_err *err);
 
 #ifdef __cplusplus
 }

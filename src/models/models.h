@@ -27,6 +27,7 @@ typedef struct {
     const cdr_pairs *sizes;       /* overrides of sizes ("hidden" = "64"); NULL: none */
     const char *layers;           /* layer set: a slice of the stack, each layer keeps its index and kind; NULL: all */
     int indexer;                  /* cdr_indexer_mode */
+    bool random;                  /* model.weights: random. Of a directory, then only the description is taken, and sizes may be overridden */
 } cdr_model_spec;
 /* Sparse attention's indexers: as described; added where a block has none, with the sizes index.*; left out: dense attention. */
 typedef enum { CDR_INDEXER_AUTO, CDR_INDEXER_ON, CDR_INDEXER_OFF } cdr_indexer_mode;
@@ -91,8 +92,10 @@ typedef struct {
 cdr_model_row cdr_model_stored(const cdr_model *m, int64_t i_param);
 bool cdr_model_carries(const cdr_model *m, const char *tensor);           /* the description's carry patterns, and layers outside of the slice */
 
-/* The config.json that this model's family writes, quirks and one-based lists restored (malloc, cdr_text). A model read from a directory gives its own back. */
-cdr_status cdr_model_config(const cdr_model *m, cdr_text *json, cdr_err *err);
+/* The config.json that this model's family writes, one-based lists restored (malloc, cdr_text). A model read from a directory gives its own back, byte for
+ * byte; with experts as the file does not have them, its quantization_config comes or goes. experts: CDR_MXFP4, CDR_BF16; -1: as the directory, else as
+ * the description's first format. */
+cdr_status cdr_model_config(const cdr_model *m, int experts, cdr_text *json, cdr_err *err);
 /* Which built-in description a config.json means: the most specific match. none: nearest is the best guess, and why it is none is in err. */
 typedef struct { const char *name, *by; /* "architectures" */ const char *nearest; } cdr_model_match;
 cdr_status cdr_model_match_config(const cdr_json *config, cdr_pool *pool, cdr_model_match *match, cdr_err *err);
@@ -124,7 +127,11 @@ typedef struct {                      /* a description as read: the merged tree 
     const char *file[CDR__MAX_FILES]; int n_files;      /* a node's file is its line >> 20 */
     cdr__size *size; int64_t n_sizes, cap_sizes;
     int indexer;                      /* cdr_indexer_mode, as asked for */
+    const char **note; int64_t n_notes, cap_notes;      /* aliases of config.json that were read */
+    const char *family;               /* its own, or of the nearest file below that is one */
+    struct cdr__source *source;       /* the directory that filled the sizes; NULL: none */
 } cdr__desc;
+typedef struct cdr__source cdr__source;      /* config_parts.h */
 
 typedef enum { CDR__INIT_EMBED, CDR__INIT_LINEAR, CDR__INIT_OUT, CDR__INIT_ONES, CDR__INIT_ZEROS, CDR__INIT_CONV, CDR__INIT_LOG_UNIFORM,
                CDR__INIT_DT_BIAS } cdr__init_class;
@@ -163,7 +170,9 @@ struct cdr__block {
 extern const cdr__block_type *const cdr__block_types[];     /* ends with NULL */
 extern const cdr__block_type cdr__block_mla, cdr__block_glu, cdr__block_kda, cdr__block_moe;
 
-cdr_status cdr__desc_read(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr_pool *pool, cdr__desc *d, cdr_err *err);
+/* src: the directory whose config.json gives the sizes; NULL: none, or that of weights_from. */
+cdr_status cdr__desc_read(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr__source *src, cdr_pool *pool, cdr__desc *d, cdr_err *err);
+bool cdr__size_text(const char *text, cdr__size *z);                /* "1.0e-5", "4_096"; false: no number of at least 0 */
 const char *cdr__desc_at(const cdr__desc *d, const cdr_yaml *node);            /* "tiny.yaml:7:13" */
 /* Own block first: size TYPE.NAME, then NAME. b NULL: no block. */
 const cdr__size *cdr__size_find(const cdr__desc *d, const cdr__block *b, const char *name);

@@ -4,13 +4,13 @@
  *   "gate|up": ["{}_proj.weight", [width, hidden]]     one row for two parts; {} is the alternative, {layer} the layer
  *
  * A row with {expert} in its name is one tensor an expert in a checkpoint and one parameter here, [experts, rows, columns].
- * Parameters are counted as a checkpoint stores them: `stored` shapes with their padding, rows marked `optional` not at
- * all (a model from random weights goes without them). A part of a fused tensor (`split`) is a parameter NAME#i.
+ * Parameters are counted as a checkpoint stores them: `stored` shapes with their padding, rows marked `optional` where the
+ * directory has them (a model from random weights goes without them). A part of a fused tensor (`split`) is a parameter NAME#i.
  */
 #include "models/model_parts.h"
 #include <stdlib.h>
 
-enum { MAX_ALTERNATIVES = 8, MAX_NAME = 400, MAX_FORMATS = 4 };
+enum { MAX_ALTERNATIVES = 8, MAX_NAME = 400 };
 
 typedef struct {                      /* one row, opened */
     const char *part, *name;          /* alternatives put in; {layer} still there */
@@ -19,7 +19,9 @@ typedef struct {                      /* one row, opened */
     bool packed;                      /* its first format is MXFP4 */
     int block;                        /* of its narrowest stored format: the last axis is a multiple of it */
     bool optional, expert;            /* expert: one tensor an expert */
-    int part_of;                      /* -1, or which part of a fused tensor it is */
+    double fill, absent;
+    const char *format[CDR_STORED_FORMATS]; int n_formats;
+    int part_of, n_parts, split_axis; /* part_of: -1, or which part of a fused tensor it is */
     cdr_place place;
 } row;
 
@@ -55,7 +57,7 @@ static cdr_status read_formats(const cdr_model *m, const cdr_yaml *e, row *r, cd
         size_t len = strcspn(p, "|");
         int f = 0;
         while (f < CDR_COUNT(formats) && !(strlen(formats[f].name) == len && strncmp(p, formats[f].name, len) == 0)) f++;
-        if (f == CDR_COUNT(formats) || n == MAX_FORMATS)
+        if (f == CDR_COUNT(formats) || n == CDR_STORED_FORMATS)
             CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: dtype \"%s\" is not F32, BF16, F16, MXFP4, FP8_128, F8_E4M3, U8, I32, I64 or F64, nor A|B of them",
                         at, text);
         if (formats[f].trains < 0)
@@ -66,6 +68,7 @@ static cdr_status read_formats(const cdr_model *m, const cdr_yaml *e, row *r, cd
             r->packed = formats[f].memory == CDR_MXFP4;
         }
         r->block = CDR_MAX(r->block, formats[f].block);
+        r->format[r->n_formats++] = formats[f].name;
         p = p[len] ? p + len + 1 : NULL;
     }
     return CDR_OK;
@@ -87,6 +90,8 @@ static cdr_status read_split(const cdr_model *m, const cdr_yaml *o, row *r, cdr_
     if (!ok || (int)x[0] >= r->shape->n || x[2] >= x[1])
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: split is [axis, n, i]: part i of the n equal parts of an axis of the fused tensor",
                     cdr__desc_at(&m->d, r->node));
+    r->split_axis = (int)x[0];
+    r->n_parts = (int)x[1];
     r->part_of = (int)x[2];
     return CDR_OK;
 }
@@ -95,13 +100,12 @@ static cdr_status read_options(const cdr_model *m, const cdr_yaml *options, row 
 {
     const cdr__desc *d = &m->d;
     const char *at = cdr__desc_at(d, r->node), *place = cdr__attr_word(options, "place");
-    double x;
     CDR_TRY(cdr__attr_known(d, options, "a tensor row", "stored fill optional split place", err));
     const cdr_yaml *stored = cdr_yaml_get(options, "stored"), *fill = cdr_yaml_get(options, "fill"), *optional = cdr_yaml_get(options, "optional"),
                    *split = cdr_yaml_get(options, "split");
     if (stored && (stored->kind != CDR_YAML_LIST || stored->n < 1)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: stored is a shape", at);
-    if (fill && (!stored || !number(fill, &x))) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: fill is the number that pads a stored shape", at);
-    if (optional && !number(optional, &x)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: optional is the number that stands for an absent tensor", at);
+    if (fill && (!stored || !number(fill, &r->fill))) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: fill is the number that pads a stored shape", at);
+    if (optional && !number(optional, &r->absent)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: optional is the number that stands for an absent tensor", at);
     r->stored = stored;
     r->optional = optional != NULL;
     if (split) CDR_TRY(read_split(m, split, r, err));
@@ -119,10 +123,11 @@ static cdr_status read_row(const cdr_model *m, const cdr_yaml *e, row *r, cdr_er
     const char *at = cdr__desc_at(d, e);
     if (e->kind != CDR_YAML_LIST || e->n < 2 || e->n > 4 || e->items[0].kind != CDR_YAML_SCALAR || e->items[1].kind != CDR_YAML_LIST)
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: a tensor row is [name, [shape], dtype, {options}], the last two optional", at);
-    *r = (row){ .node = e, .shape = &e->items[1], .name = e->items[0].text, .dtype = CDR_BF16, .block = 1, .part_of = -1 };
+    *r = (row){ .node = e, .shape = &e->items[1], .name = e->items[0].text, .dtype = CDR_BF16, .block = 1, .part_of = -1, .format = { "BF16" }, .n_formats = 1 };
     r->expert = strstr(r->name, "{expert}") != NULL;
     r->place = r->expert ? CDR_PLACE_EXPERT : CDR_PLACE_SHARD;
     if (strlen(r->name) > MAX_NAME) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: the name is too long", at);
+    if (e->n > 2) r->n_formats = 0;
     if (e->n > 2) CDR_TRY(read_formats(m, &e->items[2], r, err));
     return e->n > 3 ? read_options(m, &e->items[3], r, err) : CDR_OK;
 }
@@ -164,10 +169,10 @@ static const char *shape_text(cdr_pool *pool, int n_dim, const int64_t *n)
     return cdr_pool_printf(pool, "%s]", s);
 }
 
-static cdr_status read_shape(const cdr_model *m, const cdr__block *b, const row *r, const cdr_yaml *shape, int64_t n[8], cdr_err *err)
+static cdr_status read_shape(const cdr_model *m, const cdr__block *b, const row *r, const cdr_yaml *shape, int64_t n[CDR_STORED_DIM], cdr_err *err)
 {
     const char *at = cdr__desc_at(&m->d, r->node);
-    if (shape->n > 8) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: a shape has at most 8 axes", at);
+    if (shape->n > CDR_STORED_DIM) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: a shape has at most 8 axes", at);
     for (int i = 0; i < shape->n; i++) {
         if (shape->items[i].kind != CDR_YAML_SCALAR) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: a shape is a list of sizes", at);
         CDR_TRY(cdr__expr(&m->d, b, shape->items[i].text, at, &n[i], err));
@@ -182,11 +187,11 @@ static int64_t elems(const cdr__need *n)
     return x;
 }
 
-/* The row's shape is the part's, of one expert where the name has {expert}. stored: elements in a checkpoint. */
-static cdr_status check_shape(const cdr_model *m, const cdr__block *b, const cdr__need *need, const row *r, int64_t *stored, cdr_err *err)
+/* The row's shape is the part's, of one expert where the name has {expert}. stored: elements in a checkpoint; in: the tensor there. */
+static cdr_status check_shape(const cdr_model *m, const cdr__block *b, const cdr__need *need, const row *r, int64_t *stored, cdr_model_row *in, cdr_err *err)
 {
     const cdr__desc *d = &m->d;
-    int64_t n[8] = { 0 }, file[8] = { 0 };
+    int64_t n[CDR_STORED_DIM] = { 0 }, file[CDR_STORED_DIM] = { 0 };
     const char *at = cdr__desc_at(d, r->node);
     int one = r->expert ? 1 : 0;
     if (r->expert && need->top_k == 0)
@@ -201,6 +206,10 @@ static cdr_status check_shape(const cdr_model *m, const cdr__block *b, const cdr
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-shape", "%s: %s of block %s has rows of %lld; MXFP4 packs %d at a time", at, r->part, b->name,
                     (long long)need->n[need->n_dim - 1], r->block);
     *stored = elems(need);
+    in->n_dim = r->stored ? r->stored->n : r->shape->n;
+    memcpy(in->n, n, sizeof n);
+    if (r->part_of >= 0 && __builtin_mul_overflow(n[r->split_axis], (int64_t)r->n_parts, &in->n[r->split_axis]))
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-shape", "%s: %s of block %s: the fused tensor is too large", at, r->part, b->name);
     if (!r->stored) return CDR_OK;
     CDR_TRY(read_shape(m, b, r, r->stored, file, err));
     int64_t total = r->expert ? need->n[0] : 1, bare = elems(need);
@@ -209,6 +218,8 @@ static cdr_status check_shape(const cdr_model *m, const cdr__block *b, const cdr
     if (!fits || total < bare)
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-shape", "%s: %s of block %s is stored as %s, which does not hold %s", at, r->part, b->name,
                     shape_text(d->pool, r->stored->n, file), shape_text(d->pool, need->n_dim, need->n));
+    memcpy(in->n, file, sizeof file);
+    in->padded = total > bare;
     *stored = total;
     return CDR_OK;
 }
@@ -228,7 +239,8 @@ static const char *part_name(const char *part)
     return strcmp(part, "expert.w3") == 0 ? "expert.up" : part;
 }
 
-static cdr_status full_name(const cdr_model *m, const cdr__block *b, int layer, const row *r, const char **out, cdr_err *err)
+/* in: its name in a file; out: here, where a part of a fused tensor has a name of its own. */
+static cdr_status full_name(const cdr_model *m, const cdr__block *b, int layer, const row *r, const char **in, const char **out, cdr_err *err)
 {
     const cdr__desc *d = &m->d;
     const char *prefix = cdr__attr_word(d->root, "prefix");
@@ -238,8 +250,23 @@ static cdr_status full_name(const cdr_model *m, const cdr__block *b, int layer, 
     if (layer >= 0) full = replace(d->pool, full, "{layer}", cdr_pool_printf(d->pool, "%d", layer));
     if (strchr(replace(d->pool, full, "{expert}", ""), '{'))
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: name %s: only {layer}, {expert} and {} stand for something here", cdr__desc_at(d, r->node), full);
+    *in = full;
     *out = r->part_of >= 0 ? cdr_pool_printf(d->pool, "%s#%d", full, r->part_of) : full;
     return CDR_OK;
+}
+
+/* The rest of the row as others see it; name and shape are there. */
+static void open_row(const row *r, cdr_model_row *in)
+{
+    memcpy(in->format, r->format, sizeof in->format);
+    in->n_formats = r->n_formats;
+    in->fill = r->fill;
+    in->optional = r->optional;
+    in->absent = r->absent;
+    if (r->part_of < 0) return;
+    in->split_axis = r->split_axis;
+    in->split_n = r->n_parts;
+    in->split_i = r->part_of;
 }
 
 static cdr_status bind_part(cdr_model *m, const cdr__block *b, cdr__tensor t, const row *r, const char **name, cdr_err *err)
@@ -250,12 +277,14 @@ static cdr_status bind_part(cdr_model *m, const cdr__block *b, cdr__tensor t, co
     if (at == b->n_needs) return CDR_OK;                              /* a part that this block's attributes leave out */
     const cdr__need *need = &b->need[at];
     if (name[at]) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: part %s of %s is filled twice", cdr__desc_at(d, r->node), r->part, b->name);
-    CDR_TRY(check_shape(m, b, need, r, &t.stored, err));
+    CDR_TRY(check_shape(m, b, need, r, &t.stored, &t.row, err));
     if (r->optional && !need->optional)
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: part %s of %s cannot be absent, so it cannot be optional", cdr__desc_at(d, r->node), r->part, b->name);
-    if (r->optional) return CDR_OK;
-    CDR_TRY(full_name(m, b, t.layer, r, &name[at], err));
-    t.name = name[at];
+    const char *full = NULL;
+    CDR_TRY(full_name(m, b, t.layer, r, &t.row.name, &full, err));
+    if (r->optional && !cdr__source_has(m->source, t.row.name)) return CDR_OK;
+    t.name = name[at] = full;
+    open_row(r, &t.row);
     t.need = need;
     t.dtype = r->dtype;
     t.packed = r->packed;
@@ -426,6 +455,8 @@ cdr_status cdr__model_tensors(cdr_model *m, cdr_err *err)
     const char *tail[CDR__MAX_NEEDS] = { NULL };
     CDR_TRY(check_under(m, err));
     CDR_TRY(check_rows(m, err));
+    const char *prefix = cdr__attr_word(m->d.root, "prefix");
+    m->layer_prefix = cdr_pool_printf(pool, "%s%s", prefix && strcmp(prefix, "none") != 0 ? prefix : "", under(m, "layer"));
     m->self_name = cdr_pool_alloc(pool, sizeof tail);
     CDR_TRY(bind(m, &m->self, -1, 0, m->self_name, err));
     for (int i = 0; i < m->info.n_layers; i++) {

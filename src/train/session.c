@@ -15,8 +15,11 @@ cdr_status cdr__session_recipe(cdr_session *s, const char *recipe, const cdr_com
 
 cdr_status cdr__session_model(cdr_session *s, cdr_err *err)
 {
-    cdr_model_spec spec = { .path = s->r.model.path, .sizes = &s->r.model.sizes, .layers = s->r.model.layers, .indexer = s->r.model.indexer };
+    cdr_model_spec spec = { .path = s->r.model.path, .sizes = &s->r.model.sizes, .layers = s->r.model.layers, .indexer = s->r.model.indexer,
+                            .random = s->r.model.weights == CDR_WEIGHTS_RANDOM };
     CDR_TRY(cdr_model_load(&spec, s->pool, &s->model, err));
+    if (cdr_model_dir(s->model))
+        CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "model.path: this version does not load the weights of %s yet. Set model.weights=random", cdr_model_dir(s->model));
     s->info = cdr_model_get_info(s->model);
     s->builder = cdr_model_builder(s->model);
     return cdr_machine_load(s->r.machine.file, s->pool, &s->machine, err);

@@ -27,8 +27,8 @@ static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_o
         CDR_FAIL(e, CDR_EINVAL, "rope: heads %d, nope %d, ext %d; ext must be even and at least 2", at->heads, at->nope, at->ext);
     if (!(at->theta > 0)) CDR_FAIL(e, CDR_EINVAL, "rope: theta is %g, must be positive", (double)at->theta);
     if (!(at->factor >= 0) || at->factor > 1e6f) CDR_FAIL(e, CDR_EINVAL, "rope: factor is %g; 0 or 1: none, else the context's growth", (double)at->factor);
-    if (at->factor > 1 && (at->original < 1 || !(at->beta_slow > 0) || !(at->beta_fast > at->beta_slow) || !(at->theta > 1)))
-        CDR_FAIL(e, CDR_EINVAL, "rope: original %d, beta_fast %g, beta_slow %g, theta %g; a factor of %g needs original >= 1, beta_fast > beta_slow > 0, theta > 1",
+    if (at->factor > 1 && (at->original < 1 || !(at->beta_slow > 0) || !(at->beta_fast >= at->beta_slow) || !(at->theta > 1)))
+        CDR_FAIL(e, CDR_EINVAL, "rope: original %d, beta_fast %g, beta_slow %g, theta %g; a factor of %g needs original >= 1, beta_fast >= beta_slow > 0, theta > 1",
                  at->original, (double)at->beta_fast, (double)at->beta_slow, (double)at->theta, (double)at->factor);
     if (in[0].n[1] != (int64_t)at->heads * (at->nope + at->ext))
         CDR_FAIL(e, CDR_EINVAL, "rope: x has %lld columns, %d heads of %d + %d need %lld", (long long)in[0].n[1], at->heads, at->nope, at->ext,
