@@ -335,6 +335,27 @@ static void tokenizer_and_consumers(void)
     T_CHECK(cdr_model_serves(m, "sglang", "o_proj") == 1 && cdr_model_serves(m, "sglang", "g_proj") == 0 && cdr_model_serves(m, "vllm", "o_proj") == -1);
 }
 
+/* A row that may be absent is bound where the index has its tensor: the bias of K3.1's key norms, here in the second of two layers. */
+static void optional_rows_follow_the_index(void)
+{
+    const char *bias = "language_model.model.layers.7.self_attn.indexer.k_norm.bias";
+    put_file("config.json", config_of(model("tiny-k31"), CDR_BF16));
+    cdr_model *bare = model(dir);
+    put_file("model.safetensors.index.json", cdr_pool_printf(pool, "{\"metadata\": {\"total_size\": 64}, \"weight_map\": {\"%s\": \"model-00001-of-00001.safetensors\"}}", bias));
+    cdr_model *m = model(dir);
+    T_CHECK(m && bare && m->n_tensors == bare->n_tensors + 1 && m->info.n_params == bare->info.n_params + 32 && m->info.hash != bare->info.hash);
+    for (int64_t i = 0, seen = 0; m && i < m->n_tensors; i++) {
+        cdr_model_row r = cdr_model_stored(m, i);
+        if (r.optional) T_CHECK(++seen == 1 && strcmp(r.name, bias) == 0 && r.absent == 0);
+    }
+    cdr_model_spec s = { .path = dir, .random = true };
+    err = (cdr_err){ 0 };
+    T_CHECK(cdr_model_load(&s, pool, &m, &err) == CDR_OK && m->n_tensors == bare->n_tensors);
+    put_file("model.safetensors.index.json", "{");
+    T_CHECK(load(dir, NULL, &m) == CDR_EDATA);
+    T_CHECK(unlink(path("model.safetensors.index.json")) == 0);
+}
+
 /* The hash is of the model, not of where it lies; sizes of a directory with weights are fixed. */
 static void hash_and_sizes(void)
 {
@@ -380,6 +401,7 @@ int main(int argc, char **argv)
     T_RUN(rows_as_a_file_has_them);
     T_RUN(what_is_carried);
     T_RUN(tokenizer_and_consumers);
+    T_RUN(optional_rows_follow_the_index);
     T_RUN(hash_and_sizes);
     cdr_remove_tree(cdr_pool_printf(pool, "%s.two", dir), &err);
     cdr_remove_tree(dir, &err);

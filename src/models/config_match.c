@@ -50,9 +50,11 @@ static const char *nearest(const cdr__source *s, const char *const *names, int n
     for (int i = 0; i < n; i++) {
         const char *text = cdr_builtin("models", names[i]);
         cdr_model_spec spec = { .path = names[i] };
+        cdr__input in = { .text = text, .where = names[i] };
         cdr__desc d;
         cdr_err err = { 0 };
-        if (!own_match(pool, names[i], text) || cdr__desc_read(&spec, text, strlen(text), names[i], NULL, pool, &d, &err)) continue;
+        in.bytes = text ? strlen(text) : 0;
+        if (!own_match(pool, names[i], text) || cdr__desc_read(&spec, &in, pool, &d, &err)) continue;
         cdr__fit f = cdr__config_fit(&d, s);
         int unknown;
         cdr__config_unknown(&d, s, 0, &unknown);
@@ -94,28 +96,26 @@ cdr_status cdr_model_match_config(const cdr_json *config, cdr_pool *pool, cdr_mo
 
 static cdr_status load_dir(const cdr_model_spec *spec, cdr_pool *pool, cdr_model **m, cdr_err *err)
 {
-    cdr__source *src;
+    cdr__input in = { 0 };
     cdr_model_match match = { 0 };
-    const char *text, *where;
-    size_t bytes;
-    CDR_TRY(cdr__source_open(spec->path, pool, &src, err));
-    const char *own = cdr_pool_printf(pool, "%s/model.yaml", src->dir);
+    CDR_TRY(cdr__source_open(spec->path, pool, &in.src, err));
+    const char *own = cdr_pool_printf(pool, "%s/model.yaml", in.src->dir);
     bool has_own = cdr_exists(own);
-    if (!has_own) CDR_TRY(cdr_model_match_config(src->root, pool, &match, err));
-    CDR_TRY(cdr_builtin_or_file("models", has_own ? own : match.name, pool, &text, &bytes, &where, err));
-    return cdr__model_build(spec, text, bytes, where, src, pool, m, err);
+    if (!has_own) CDR_TRY(cdr_model_match_config(in.src->root, pool, &match, err));
+    CDR_TRY(cdr_builtin_or_file("models", has_own ? own : match.name, pool, &in.text, &in.bytes, &in.where, err));
+    return cdr__model_build(spec, &in, pool, m, err);
 }
 
 cdr_status cdr_model_load(const cdr_model_spec *s, cdr_pool *pool, cdr_model **m, cdr_err *err)
 {
-    const char *text, *where;
-    size_t bytes;
+    cdr__input in = { 0 };
     if (cdr_is_dir(s->path)) return load_dir(s, pool, m, err);
-    CDR_TRY(cdr_builtin_or_file("models", s->path, pool, &text, &bytes, &where, err));
-    return cdr__model_build(s, text, bytes, where, NULL, pool, m, err);
+    CDR_TRY(cdr_builtin_or_file("models", s->path, pool, &in.text, &in.bytes, &in.where, err));
+    return cdr__model_build(s, &in, pool, m, err);
 }
 
 cdr_status cdr_model_parse(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr_pool *pool, cdr_model **m, cdr_err *err)
 {
-    return cdr__model_build(s, text, bytes, where, NULL, pool, m, err);
+    cdr__input in = { .text = text, .bytes = bytes, .where = where };
+    return cdr__model_build(s, &in, pool, m, err);
 }

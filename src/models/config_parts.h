@@ -8,6 +8,7 @@
 #ifndef CDR_CONFIG_PARTS_H
 #define CDR_CONFIG_PARTS_H
 
+#include "io/hf.h"
 #include "models/models.h"
 
 #ifdef __cplusplus
@@ -21,6 +22,7 @@ struct cdr__source {
     const cdr_json *root, *text;      /* text: its text_config; NULL: none */
     const char *bytes; size_t n_bytes;
     bool weights;                     /* the directory holds *.safetensors */
+    cdr_hf *hf; bool own_hf;          /* during a load only */
 };
 
 typedef struct {                      /* "a | b | c = d" */
@@ -43,8 +45,9 @@ cdr__fit cdr__config_fit(cdr__desc *d, const cdr__source *src);
 const char *cdr__config_unknown(cdr__desc *d, const cdr__source *src, int max, int *n);        /* names of keys that nothing reads */
 bool cdr__size_set(cdr__desc *d, const char *name, cdr__size z);               /* false: it was new */
 bool cdr__size_parse(cdr_pool *pool, const cdr_json *j, cdr__size *z);
-/* A tensor of this name is in the directory; src may be NULL. */
-bool cdr__source_has(const cdr__source *src, const char *tensor);
+/* Is a tensor of this name in the directory? src may be NULL. Opens its index the first time; cdr__source_release closes that. */
+cdr_status cdr__source_has(cdr__source *src, const char *tensor, bool *has, cdr_err *err);
+void cdr__source_release(cdr__source *src);
 /* One condition on a value: a word of a description against JSON; absent is NULL. */
 bool cdr__expect_met(const cdr__desc *d, const cdr_json *j, const char *word);
 bool cdr__desc_has_format(const cdr__desc *d, const char *format);             /* some row may be stored so */

@@ -490,9 +490,22 @@ cdr__fit cdr__config_fit(cdr__desc *d, const cdr__source *s)
     return f;
 }
 
-bool cdr__source_has(const cdr__source *s, const char *tensor)
+cdr_status cdr__source_has(cdr__source *s, const char *tensor, bool *has, cdr_err *err)
 {
-    (void)s;
-    (void)tensor;
-    return false;
+    *has = false;
+    if (!s || !s->weights) return CDR_OK;
+    if (!s->hf) {
+        CDR_TRY(cdr_hf_open(s->dir, &s->hf, err));
+        s->own_hf = true;
+    }
+    *has = cdr_hf_find(s->hf, tensor) >= 0;
+    return CDR_OK;
+}
+
+void cdr__source_release(cdr__source *s)
+{
+    if (s && s->own_hf) cdr_hf_close(s->hf);
+    if (!s) return;
+    s->hf = NULL;
+    s->own_hf = false;
 }

@@ -378,7 +378,8 @@ cdr_status cdr_model_config(const cdr_model *m, int experts, cdr_text *json, cdr
     const char *text = cdr_builtin("models", m->info.family);
     cdr_model_spec spec = { .path = m->info.family };
     if (text) {
-        CDR_TRY(cdr__desc_read(&spec, text, strlen(text), m->info.family, NULL, pool, &family, err));
+        cdr__input in = { .text = text, .bytes = strlen(text), .where = m->info.family };
+        CDR_TRY(cdr__desc_read(&spec, &in, pool, &family, err));
         w.d = &family;
     }
     CDR_TRY(make(&w, packed, err));

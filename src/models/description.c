@@ -344,15 +344,15 @@ static cdr_status check_sections(const cdr__desc *d, cdr_err *err)
     return CDR_OK;
 }
 
-cdr_status cdr__desc_read(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr__source *src, cdr_pool *pool, cdr__desc *d, cdr_err *err)
+cdr_status cdr__desc_read(const cdr_model_spec *s, const cdr__input *in, cdr_pool *pool, cdr__desc *d, cdr_err *err)
 {
-    *d = (cdr__desc){ .pool = pool, .indexer = s->indexer, .source = src };
-    CDR_TRY(read_chain(d, text, bytes, where, err));
+    *d = (cdr__desc){ .pool = pool, .indexer = s->indexer, .source = in->src };
+    CDR_TRY(read_chain(d, in->text, in->bytes, in->where, err));
     CDR_TRY(check_sections(d, err));
     CDR_TRY(add_sizes(d, cdr_yaml_get(d->root, "sizes"), err));
     const char *from = cdr__attr_word(d->root, "weights_from");
-    if (from && !src) CDR_TRY(cdr__source_open(from, pool, &d->source, err));
-    if (d->source) CDR_TRY(cdr__config_apply(d, d->source, src == NULL, err));
+    if (from && !in->src) CDR_TRY(cdr__source_open(from, pool, &d->source, err));
+    if (d->source) CDR_TRY(cdr__config_apply(d, d->source, in->src == NULL, err));
     CDR_TRY(check_outside(d, err));
     if (d->source) CDR_TRY(cdr__config_check(d, d->source, err));
     bool given = s->sizes && s->sizes->n > 0;

@@ -339,14 +339,13 @@ static cdr_status read_texts(cdr_model *m, cdr_err *err)
     return CDR_OK;
 }
 
-cdr_status cdr__model_build(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr__source *src, cdr_pool *pool, cdr_model **out,
-                            cdr_err *err)
+static cdr_status build(const cdr_model_spec *s, const cdr__input *in, cdr_pool *pool, cdr_model *m, cdr_err *err)
 {
-    cdr_model *m = cdr_pool_alloc(pool, sizeof *m);
     int64_t n_layers = 0;
-    CDR_TRY(cdr__desc_read(s, text, bytes, where, src, pool, &m->d, err));
+    CDR_TRY(cdr__desc_read(s, in, pool, &m->d, err));
     m->source = m->d.source;
     m->random = s->random;
+    if (m->source) m->source->hf = s->hf;
     CDR_TRY(read_texts(m, err));
     CDR_TRY(base_size(m, "hidden", 1 << 20, &m->info.hidden, err));
     CDR_TRY(base_size(m, "vocab", 1 << 24, &m->info.vocab, err));
@@ -357,6 +356,14 @@ cdr_status cdr__model_build(const cdr_model_spec *s, const char *text, size_t by
     CDR_TRY(cdr__model_tensors(m, err));
     bool whole = m->info.n_layers == m->n_all && s->indexer != CDR_INDEXER_OFF;      /* else some sizes are rightly unread */
     if (whole) CDR_TRY(cdr__sizes_read(&m->d, err));
-    *out = m;
     return CDR_OK;
+}
+
+cdr_status cdr__model_build(const cdr_model_spec *s, const cdr__input *in, cdr_pool *pool, cdr_model **out, cdr_err *err)
+{
+    cdr_model *m = cdr_pool_alloc(pool, sizeof *m);
+    cdr_status st = build(s, in, pool, m, err);
+    cdr__source_release(m->source);
+    if (st == CDR_OK) *out = m;
+    return st;
 }

@@ -40,7 +40,7 @@ struct cdr_model {
     cdr__layer *layer;
     const char **self_name;
     cdr__tensor *tensor; int64_t n_tensors, cap_tensors;
-    const cdr__source *source;        /* NULL: no directory */
+    cdr__source *source;              /* NULL: no directory */
     const char *layer_prefix;         /* what names of a layer's tensors begin with, {layer} in it */
     bool random;
 };
@@ -48,9 +48,7 @@ struct cdr_model {
 extern const cdr__block_type cdr__block_model, cdr__block_layer;
 
 cdr_status cdr__model_tensors(cdr_model *m, cdr_err *err);        /* names and shapes; fills the info's counts */
-/* src: the directory that config.json is of; NULL: none */
-cdr_status cdr__model_build(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr__source *src, cdr_pool *pool, cdr_model **out,
-                            cdr_err *err);
+cdr_status cdr__model_build(const cdr_model_spec *s, const cdr__input *in, cdr_pool *pool, cdr_model **out, cdr_err *err);
 
 #ifdef __cplusplus
 }

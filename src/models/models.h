@@ -28,6 +28,7 @@ typedef struct {
     const char *layers;           /* layer set: a slice of the stack, each layer keeps its index and kind; NULL: all */
     int indexer;                  /* cdr_indexer_mode */
     bool random;                  /* model.weights: random. Of a directory, then only the description is taken, and sizes may be overridden */
+    struct cdr_hf *hf;            /* path opened already (io/hf.h); NULL: opened where a row may be absent. Borrowed for the load */
 } cdr_model_spec;
 /* Sparse attention's indexers: as described; added where a block has none, with the sizes index.*; left out: dense attention. */
 typedef enum { CDR_INDEXER_AUTO, CDR_INDEXER_ON, CDR_INDEXER_OFF } cdr_indexer_mode;
@@ -170,8 +171,12 @@ struct cdr__block {
 extern const cdr__block_type *const cdr__block_types[];     /* ends with NULL */
 extern const cdr__block_type cdr__block_mla, cdr__block_glu, cdr__block_kda, cdr__block_moe;
 
-/* src: the directory whose config.json gives the sizes; NULL: none, or that of weights_from. */
-cdr_status cdr__desc_read(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr__source *src, cdr_pool *pool, cdr__desc *d, cdr_err *err);
+typedef struct {                      /* a description's text; src: the directory whose config.json gives the sizes, NULL: none, or that of weights_from */
+    const char *text; size_t bytes;
+    const char *where;
+    cdr__source *src;
+} cdr__input;
+cdr_status cdr__desc_read(const cdr_model_spec *s, const cdr__input *in, cdr_pool *pool, cdr__desc *d, cdr_err *err);
 bool cdr__size_text(const char *text, cdr__size *z);                /* "1.0e-5", "4_096"; false: no number of at least 0 */
 const char *cdr__desc_at(const cdr__desc *d, const cdr_yaml *node);            /* "tiny.yaml:7:13" */
 /* Own block first: size TYPE.NAME, then NAME. b NULL: no block. */

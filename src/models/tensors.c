@@ -282,7 +282,9 @@ static cdr_status bind_part(cdr_model *m, const cdr__block *b, cdr__tensor t, co
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-row", "%s: part %s of %s cannot be absent, so it cannot be optional", cdr__desc_at(d, r->node), r->part, b->name);
     const char *full = NULL;
     CDR_TRY(full_name(m, b, t.layer, r, &t.row.name, &full, err));
-    if (r->optional && !cdr__source_has(m->source, t.row.name)) return CDR_OK;
+    bool has = true;
+    if (r->optional) CDR_TRY(cdr__source_has(m->random ? NULL : m->source, t.row.name, &has, err));
+    if (!has) return CDR_OK;
     t.name = name[at] = full;
     open_row(r, &t.row);
     t.need = need;
