@@ -332,7 +332,8 @@ static void parameters_of_tiny_k31(void)
 
 static cdr_io make_io(cdr_graph *g, cdr_mode mode, int64_t T, int64_t S, int compute)
 {
-    cdr_io io = { .mode = mode, .T = T, .S = S, .compute = compute, .sequence = T, .balance_own = true, .balance_bins = 100, .indexer_coef = 1, .indexer_train = true,
+    cdr_io io = { .mode = mode, .T = T, .S = S, .compute = compute, .sequence = T,
+                  .weights_T = CDR_NONE, .balance_own = true, .balance_bins = 100, .indexer_coef = 1, .indexer_train = true,
                   .targets_T = CDR_NONE, .scale_1 = CDR_NONE, .scale_rows_1 = CDR_NONE, .micro_1 = CDR_NONE, .n_live_1 = CDR_NONE, .loss_1 = CDR_NONE,
                   .logits_TW = CDR_NONE };
     io.tokens_T = cdr_graph_value(g, cdr_type_1d(CDR_I32, T), CDR_STEP, CDR_C_INPUT, "tokens");

@@ -314,7 +314,7 @@ static void extends_merges_and_removes(void)
 
 static cdr_io make_io(cdr_graph *g, cdr_mode mode, int64_t T, int64_t S)
 {
-    cdr_io io = { .mode = mode, .T = T, .S = S, .compute = CDR_BF16, .dense_1 = CDR_NONE, .micro_1 = CDR_NONE, .scale_rows_1 = CDR_NONE,
+    cdr_io io = { .mode = mode, .T = T, .S = S, .compute = CDR_BF16, .weights_T = CDR_NONE, .dense_1 = CDR_NONE, .micro_1 = CDR_NONE, .scale_rows_1 = CDR_NONE,
                   .targets_T = CDR_NONE, .scale_1 = CDR_NONE, .n_live_1 = CDR_NONE, .loss_1 = CDR_NONE,
                   .logits_TW = CDR_NONE };
     io.tokens_T = cdr_graph_value(g, cdr_type_1d(CDR_I32, T), CDR_STEP, CDR_C_INPUT, "tokens");
