@@ -30,6 +30,7 @@ static cdr_status byte_open(const cdr_tokenizer_spec *s, cdr_tokenizer *tok, cdr
         special[i] = (cdr__special){ .name = name, .n = (uint32_t)strlen(name), .id = N_BYTES + i };
     }
     tok->vocab = N_BYTES + N_SPECIAL;
+    tok->growth = 1;
     tok->at = at;
     tok->text = text;
     return cdr__tokenizer_finish(tok, special, N_SPECIAL, NULL, 0, "byte", err);
@@ -42,4 +43,4 @@ static int64_t byte_encode(const cdr_tokenizer *tok, const char *text, size_t by
     return (int64_t)bytes;
 }
 
-const cdr__tokenizer_kind cdr__tokenizer_byte = { "byte", byte_open, byte_encode, NULL, 1 };
+const cdr__tokenizer_kind cdr__tokenizer_byte = { "byte", byte_open, byte_encode, NULL };

@@ -1,7 +1,7 @@
 /* internal.h: what the kinds of tokenizers share. A kind fills token bytes and special ids, cdr__tokenizer_finish sorts and hashes them,
  * tokenizer.c answers every question from them; only encode is the kind's own.
  *
- *   const cdr__tokenizer_kind cdr__tokenizer_byte = { "byte", byte_open, byte_encode, NULL, 0 };     // a row of the table in tokenizer.c
+ *   const cdr__tokenizer_kind cdr__tokenizer_byte = { "byte", byte_open, byte_encode, NULL };     // a row of the table in tokenizer.c
  */
 #ifndef CDR_TOKENIZER_INTERNAL_H
 #define CDR_TOKENIZER_INTERNAL_H
@@ -25,14 +25,13 @@ typedef struct {
     cdr_status (*open)(const cdr_tokenizer_spec *s, cdr_tokenizer *tok, cdr_err *err);        /* a failure needs no clean-up beyond the pool */
     int64_t (*encode)(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids);
     int64_t (*encode_trusted)(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids);        /* NULL: names cut the text, between them encode */
-    int64_t growth;                     /* ids for one byte of text, at most */
 } cdr__tokenizer_kind;
-extern const cdr__tokenizer_kind cdr__tokenizer_byte;
+extern const cdr__tokenizer_kind cdr__tokenizer_byte, cdr__tokenizer_tiktoken;
 
 struct cdr_tokenizer {
     const cdr__tokenizer_kind *kind;
     cdr_pool *pool;
-    int vocab;
+    int vocab, growth;                                /* growth: ids for one byte of text, at most */
     const uint32_t *at; const char *text;             /* id stands for text[at[id]] up to text[at[id + 1]]; nothing: a special, or a number without a token */
     int n_special;
     const cdr__special *by_id, *by_name;              /* the same ones, sorted */
@@ -43,8 +42,13 @@ struct cdr_tokenizer {
 
 /* From token bytes (vocab + 1 places) and specials in any order. rules: what else decides ids, for the hash. A name or id that is there twice is an error. */
 cdr_status cdr__tokenizer_finish(cdr_tokenizer *tok, const cdr__special *special, int n, const void *rules, size_t rules_bytes, const char *where, cdr_err *err);
-/* The longest name that text begins with, of those that have all flags of `want`; NULL: none. */
-const cdr__special *cdr__special_at(const cdr_tokenizer *tok, const char *text, size_t bytes, uint32_t want);
+/* The longest name that text begins with, of those with (flags & mask) == value; NULL: none. */
+const cdr__special *cdr__special_at(const cdr_tokenizer *tok, const char *text, size_t bytes, uint32_t mask, uint32_t value);
+/* Names cut the text and become their ids; encode is for what lies between. */
+int64_t cdr__encode_names(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids,
+                          int64_t (*encode)(const cdr_tokenizer *, const char *, size_t, int32_t *));
+/* dir/file, with a name where the spec has none. */
+const char *cdr__tokenizer_path(cdr_pool *pool, const cdr_tokenizer_spec *s, const char *file);
 
 #ifdef __cplusplus
 }

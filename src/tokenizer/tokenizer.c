@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const cdr__tokenizer_kind *const KINDS[] = { &cdr__tokenizer_byte };
+static const cdr__tokenizer_kind *const KINDS[] = { &cdr__tokenizer_byte, &cdr__tokenizer_tiktoken };
 
 cdr_status cdr_tokenizer_open(const cdr_tokenizer_spec *s, cdr_tokenizer **tok, cdr_err *err)
 {
@@ -16,7 +16,7 @@ cdr_status cdr_tokenizer_open(const cdr_tokenizer_spec *s, cdr_tokenizer **tok, 
     *tok = NULL;
     for (int i = 0; i < CDR_COUNT(KINDS); i++)
         if (strcmp(KINDS[i]->name, s->type) == 0) kind = KINDS[i];
-    if (!kind) CDR_FAIL_ID(err, CDR_EUSER, "tokenizer.unknown", "data.tokenizer: \"%s\" is not known. This version has: byte", s->type);
+    if (!kind) CDR_FAIL_ID(err, CDR_EUSER, "tokenizer.unknown", "data.tokenizer: \"%s\" is not known. There are byte, tiktoken and hf_bpe", s->type);
     cdr_pool *pool = cdr_pool_new();
     cdr_tokenizer *t = cdr_pool_alloc(pool, sizeof *t);
     t->kind = kind;
@@ -126,7 +126,7 @@ const char *cdr_tokenizer_special_name(const cdr_tokenizer *tok, int id)
 
 int64_t cdr_tokenizer_room(const cdr_tokenizer *tok, size_t bytes)
 {
-    return (int64_t)bytes * tok->kind->growth;
+    return (int64_t)bytes * tok->growth;
 }
 
 int64_t cdr_tokenizer_encode(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids)
@@ -147,13 +147,13 @@ static int first_with(const cdr_tokenizer *tok, int lo, int hi, uint32_t d, int 
     return lo;
 }
 
-const cdr__special *cdr__special_at(const cdr_tokenizer *tok, const char *text, size_t bytes, uint32_t want)
+const cdr__special *cdr__special_at(const cdr_tokenizer *tok, const char *text, size_t bytes, uint32_t mask, uint32_t value)
 {
     const cdr__special *found = NULL;
     if (bytes == 0) return NULL;
     int c = (unsigned char)text[0], lo = tok->first[c], hi = tok->first[c + 1];
     for (uint32_t d = 1; lo < hi; d++) {
-        if (tok->by_name[lo].n == d && (tok->by_name[lo].flags & want) == want) found = &tok->by_name[lo];
+        if (tok->by_name[lo].n == d && (tok->by_name[lo].flags & mask) == value) found = &tok->by_name[lo];
         if (d == bytes) break;
         c = (unsigned char)text[d];
         lo = first_with(tok, lo, hi, d, c);
@@ -162,22 +162,34 @@ const cdr__special *cdr__special_at(const cdr_tokenizer *tok, const char *text, 
     return found;
 }
 
-int64_t cdr_tokenizer_encode_trusted(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids)
+int64_t cdr__encode_names(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids,
+                          int64_t (*encode)(const cdr_tokenizer *, const char *, size_t, int32_t *))
 {
-    if (tok->kind->encode_trusted) return tok->kind->encode_trusted(tok, text, bytes, ids);
     int64_t n = 0;
     size_t from = 0;
     for (size_t i = 0; i < bytes;) {
-        const cdr__special *s = cdr__special_at(tok, text + i, bytes - i, 0);
+        const cdr__special *s = cdr__special_at(tok, text + i, bytes - i, 0, 0);
         if (!s) {
             i++;
             continue;
         }
-        n += tok->kind->encode(tok, text + from, i - from, ids + n);
+        n += encode(tok, text + from, i - from, ids + n);
         ids[n++] = s->id;
         from = i += s->n;
     }
-    return n + tok->kind->encode(tok, text + from, bytes - from, ids + n);
+    return n + encode(tok, text + from, bytes - from, ids + n);
+}
+
+int64_t cdr_tokenizer_encode_trusted(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids)
+{
+    if (tok->kind->encode_trusted) return tok->kind->encode_trusted(tok, text, bytes, ids);
+    return cdr__encode_names(tok, text, bytes, ids, tok->kind->encode);
+}
+
+const char *cdr__tokenizer_path(cdr_pool *pool, const cdr_tokenizer_spec *s, const char *file)
+{
+    const char *name = s->file && *s->file ? s->file : file;
+    return s->dir && *s->dir ? cdr_pool_printf(pool, "%s/%s", s->dir, name) : cdr_pool_strdup(pool, name);
 }
 
 const char *cdr_tokenizer_bytes(const cdr_tokenizer *tok, int id, size_t *n)

@@ -48,7 +48,8 @@ const char *cdr_tokenizer_bytes(const cdr_tokenizer *tok, int id, size_t *n);
 /* Appends to out. specials: write special ids by name, else leave them out. Ids outside the vocabulary: false. */
 bool cdr_tokenizer_decode(const cdr_tokenizer *tok, const int32_t *ids, int64_t n, bool specials, cdr_text *out);
 
-/* Writes what cdr_tokenizer_open of type tiktoken reads: FILE and tokenizer_config.json in dir. Of a byte tokenizer: its 256 bytes as ranks. */
+/* Writes what cdr_tokenizer_open of type tiktoken reads: FILE and tokenizer_config.json in dir. Of a byte tokenizer: its 256 bytes as ranks;
+ * of one that was read as tiktoken: what it read; of hf_bpe: an error. */
 cdr_status cdr_tokenizer_write_tiktoken(const cdr_tokenizer *tok, const char *dir, const char *file, cdr_err *err);
 
 #ifdef __cplusplus
