@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the fuzzers (test/fuzz_*.c: clang, libFuzzer, ASan and UBSan) and runs each for FUZZ_SECONDS (default 120), two at a
+# Builds the fuzzers (test/fuzz_*.c: clang, libFuzzer, ASan and UBSan) and runs each for FUZZ_SECONDS (default 60), two at a
 # time. Seeds are the files of this repository; what a run finds stays in build-fuzz/corpus for the next one. A failing input
 # is left in build-fuzz as NAME.crash-*. Closes with `N passed, N failed`.
 set -eu
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 . tools/clang.sh
 need_clang
 install_needed
-seconds=${FUZZ_SECONDS:-120}
+seconds=${FUZZ_SECONDS:-60}
 dir=build-fuzz
 cmake -S . -B $dir -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang-19 -DCADRE_FUZZ=ON >$dir.log 2>&1 || { tail -n 40 $dir.log; exit 1; }
 ninja -C $dir fuzz >$dir.log 2>&1 || { tail -n 40 $dir.log; exit 1; }
