@@ -5,7 +5,8 @@
  *
  * One pass without recursion. Finished values wait on a stack; when a container closes, its members are copied to one
  * array in the pool, so that the i-th member costs one step. Behind the array of an object of more than SMALL members
- * lies a table of slots (open addressing, load at most a half): member i is in the first free slot from hash(key) on.
+ * lies a table of slots (open addressing, load at most a half): member i is in the first free slot from hash(key) on, beside the
+ * hash's upper half, so that a key is read only where it is the one looked for.
  * The hash has a secret seed, so that a file cannot be made to collide.
  * Refused beyond the grammar: duplicate keys, invalid UTF-8, lone surrogates, \u0000 (strings are C strings), a byte
  * order mark, a depth over 64, a number that is no finite double, an integer that neither int64 nor a double holds
@@ -148,12 +149,24 @@ static cdr_status read_escape(parser *p, char **to)
     return CDR_OK;
 }
 
+/* All eight bytes are plain: ASCII from 0x20 on, no quote, no backslash (a byte is zero, or below n, where its borrow sets bit 7). */
+static bool plain8(const char *s)
+{
+    const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+    uint64_t x, quote, slash;
+    memcpy(&x, s, 8);
+    quote = x ^ (ones * '"');
+    slash = x ^ (ones * '\\');
+    return ((x | ((x - ones * 0x20) & ~x) | ((quote - ones) & ~quote) | ((slash - ones) & ~slash)) & high) == 0;
+}
+
 static cdr_status read_string(parser *p, const char **out, uint32_t *bytes)
 {
     char *first = p->strings, *to = first;
     p->at++;                                                    /* the opening quote */
     for (;;) {
         size_t plain = p->at;
+        while (p->n - plain >= 8 && plain8(p->s + plain)) plain += 8;
         while (plain < p->n && p->s[plain] != '"' && p->s[plain] != '\\' && (unsigned char)p->s[plain] >= 0x20 &&
                (unsigned char)p->s[plain] < 0x80)
             plain++;
@@ -317,10 +330,10 @@ static int64_t find(const cdr_json *items, uint32_t n, const char *key)
             if (strcmp(items[i].key, key) == 0) return i;
         return -1;
     }
-    const uint32_t *slots = (const uint32_t *)(const void *)(items + n);
-    uint64_t mask = slot_count(n) - 1;
-    for (uint64_t s = key_hash(key) & mask; slots[s]; s = (s + 1) & mask)   /* ends: half of the slots are free */
-        if (strcmp(items[slots[s] - 1].key, key) == 0) return slots[s] - 1;
+    const uint64_t *slots = (const uint64_t *)(const void *)(items + n);
+    uint64_t mask = slot_count(n) - 1, h = key_hash(key);
+    for (uint64_t s = h & mask; slots[s]; s = (s + 1) & mask)               /* ends: half of the slots are free */
+        if (((slots[s] ^ h) >> 32) == 0 && strcmp(items[(uint32_t)slots[s] - 1].key, key) == 0) return (uint32_t)slots[s] - 1;
     return -1;
 }
 
@@ -342,19 +355,19 @@ static cdr_status close_container(parser *p, const frame *f, cdr_json *j)
     j->u.items = NULL;
     if (n == 0) return CDR_OK;
     const waiting *w = p->stack + f->first;
-    cdr_json *items = cdr_pool_alloc(p->pool, (size_t)n * sizeof *items + slots * sizeof(uint32_t));
+    cdr_json *items = cdr_pool_alloc(p->pool, (size_t)n * sizeof *items + slots * sizeof(uint64_t));
     for (int64_t i = 0; i < n; i++) items[i] = w[i].node;
     if (object && !indexed) {
         for (int64_t i = 1; i < n; i++)
             if (find(items, (uint32_t)i, items[i].key) >= 0) return fail_duplicate(p, &w[i]);
     }
     if (indexed) {
-        uint32_t *slot = (uint32_t *)(void *)(items + n);
+        uint64_t *slot = (uint64_t *)(void *)(items + n);
         for (int64_t i = 0; i < n; i++) {
-            uint64_t s = key_hash(items[i].key) & (slots - 1);
+            uint64_t h = key_hash(items[i].key), s = h & (slots - 1);
             for (; slot[s]; s = (s + 1) & (slots - 1))
-                if (strcmp(items[slot[s] - 1].key, items[i].key) == 0) return fail_duplicate(p, &w[i]);
-            slot[s] = (uint32_t)i + 1;
+                if (((slot[s] ^ h) >> 32) == 0 && strcmp(items[(uint32_t)slot[s] - 1].key, items[i].key) == 0) return fail_duplicate(p, &w[i]);
+            slot[s] = h >> 32 << 32 | (uint32_t)(i + 1);
         }
     }
     j->u.items = items;

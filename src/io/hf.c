@@ -83,10 +83,11 @@ static cdr_status read_weight_map(cdr_hf *d, const cdr_json *map, cdr_err *err)
     for (int64_t i = 0; i < n && status == CDR_OK; i++) {
         const char *shard = cdr_json_str(cdr_json_at(map, i), NULL);
         d->names[i] = cdr_json_key(map, i);
-        if (!shard || !is_shard_name(shard))
+        bool again = shard && last && strcmp(last, shard) == 0;
+        if (again) d->shard_of[i] = d->shard_of[i - 1];
+        else if (!shard || !is_shard_name(shard))
             status = cdr_fail(err, CDR_EDATA, "checkpoint.index", "%s: puts tensor %.200s into \"%.200s\", which is no name of a .safetensors file in this directory. "
                               "Take the index from its maker again", d->index_path, d->names[i], shard ? shard : "(no text)");
-        else if (last && strcmp(last, shard) == 0) d->shard_of[i] = d->shard_of[i - 1];
         else d->shard_of[i] = shard_row(d, slots, n_slots, &cap, shard);
         last = shard;
     }
