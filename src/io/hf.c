@@ -129,8 +129,8 @@ static cdr_status read_single(cdr_hf *d, cdr_err *err)
 static cdr_status other_weights(const cdr_hf *d, cdr_err *err)
 {
     static const struct { const char *file, *what; } OTHER[] = {
-        { ".metadata", "a checkpoint of torch.distributed (DCP). Convert it with the trainer that wrote it (torchtitan and torch.distributed.checkpoint "
-                       "write Hugging Face safetensors), then take that directory" },
+        { ".metadata", "a checkpoint of torch.distributed (DCP). Convert it with the trainer that wrote it (torchtitan and torch.distributed.checkpoint write "
+                       "Hugging Face safetensors), then take that directory" },
         { "pytorch_model.bin", "weights as a Python pickle, which is not read. Save the model with safe_serialization=True and take that directory" },
         { "pytorch_model.bin.index.json", "weights as Python pickles, which are not read. Save the model with safe_serialization=True and take that directory" },
     };
@@ -152,7 +152,8 @@ static cdr_status open_dir(cdr_hf *d, cdr_err *err)
     bool named = false;
     for (int i = 0; i < d->n_shards; i++) named = named || strcmp(d->shards[i].name, "model.safetensors") == 0;
     if (single && !named)
-        CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.index", "%s: has a model.safetensors and an index that does not name it; either may be meant. Remove one of them", d->dir);
+        CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.index", "%s: has a model.safetensors and an index that does not name it; either may be meant. Remove one of them",
+                    d->dir);
     return CDR_OK;
 }
 

@@ -53,10 +53,10 @@ typedef struct { cdr_st_spec spec; int shard; /* row of layout.shard */ } cdr_hf
 typedef struct {
     const cdr_hf_out_tensor *t; int64_t n;      /* borrowed until finish */
     int64_t shard_bytes;                        /* at most, but for one tensor that is larger; 0: 5 GB, as there */
-    /* Another layout, that of a release: names of the shards, with an index also where it is one. copy, where not NULL: by shard, a file that
-     * is that shard already, byte for byte, or NULL; its tensors are not asked for. */
+    /* Another layout, that of a release: names of the shards, with an index but where it is one model.safetensors. copy, where not NULL: by
+     * shard, a file that is that shard already, byte for byte, or NULL; its tensors are not asked for. index: the same of the index. */
     const char *const *shard; int n_shards;
-    const char *const *copy;
+    const char *const *copy, *index;
 } cdr_hf_layout;
 typedef struct cdr_hf_writer cdr_hf_writer;
 cdr_status cdr_hf_create(const char *dir, const cdr_hf_layout *layout, cdr_hf_writer **w, cdr_err *err);

@@ -26,7 +26,7 @@ struct cdr_hf_writer {
     const cdr_hf_out_tensor *t; int64_t n;
     size_t *bytes;                     /* by tensor */
     out_shard *shards; int n_shards;
-    bool indexed;
+    bool indexed; const char *index;   /* a file to copy, or NULL */
     int64_t *order, n_order;           /* tensors to be appended */
     cdr_st_writer *st; cdr_st_spec *specs;             /* of the shard that is being written */
     int i_shard; int64_t i_tensor; size_t left;        /* that shard; the tensor in it that is next, and its bytes that are missing */
@@ -92,7 +92,8 @@ static cdr_status plan(cdr_hf_writer *w, const cdr_hf_layout *l, cdr_err *err)
         shard_of[i] = w->t[i].shard;
     }
     w->n_shards = l->shard ? l->n_shards : CDR_MAX(1, cut_by_size(w, l->shard_bytes > 0 ? l->shard_bytes : SHARD_BYTES, shard_of));
-    w->indexed = l->shard || w->n_shards > 1;
+    w->indexed = l->shard ? w->n_shards != 1 || strcmp(l->shard[0], "model.safetensors") != 0 : w->n_shards > 1;
+    w->index = l->index;
     fill_shards(w, l, shard_of);
     return CDR_OK;
 }
@@ -365,7 +366,8 @@ static cdr_status finish(cdr_hf_writer *w, cdr_err *err)
 {
     char parent[PATH_MAX];
     CDR_CHECK(w->i_shard == w->n_shards);             /* every tensor was appended whole */
-    if (w->indexed) CDR_TRY(write_index(w, err));
+    if (w->index) CDR_TRY(copy_file(w->index, path_in(w, "model.safetensors.index.json"), NULL, err));
+    else if (w->indexed) CDR_TRY(write_index(w, err));
     CDR_TRY(cdr_sync_dir(w->partial, err));
     if (rename(w->partial, w->dir) != 0)              /* an empty folder of that name is replaced */
         CDR_FAIL_ID(err, CDR_ERANK, "io.write", "%s: cannot take its name: %s. Take another --out", w->dir, strerror(errno));

@@ -60,6 +60,14 @@ static uint8_t block_scale(const float *x)
     return (uint8_t)CDR_MIN(CDR_MAX(exponent - 2, 0), (int)SCALE_MAX);
 }
 
+static void block_codes(const float *x, uint8_t scale, uint8_t *code)
+{
+    float inverse = ldexpf(1.0f, 127 - scale);              /* 2^127 .. 2^-125: exact */
+    uint8_t nibble[BLOCK];
+    for (int i = 0; i < BLOCK; i++) nibble[i] = (uint8_t)(e2m1_code(fabsf(x[i]) * inverse) | (signbit(x[i]) ? 8 : 0));
+    for (int i = 0; i < BLOCK / 2; i++) code[i] = (uint8_t)(nibble[2 * i] | nibble[2 * i + 1] << 4);
+}
+
 void cdr_mxfp4_encode(const float *src, uint8_t *codes, uint8_t *scales, int64_t n)
 {
     CDR_CHECK(n >= 0 && n % BLOCK == 0);
@@ -71,10 +79,12 @@ void cdr_mxfp4_encode(const float *src, uint8_t *codes, uint8_t *scales, int64_t
             memset(code, 0, BLOCK / 2);
             continue;
         }
-        float inverse = ldexpf(1.0f, 127 - scales[b]);      /* 2^127 .. 2^-125: exact */
-        uint8_t nibble[BLOCK];
-        for (int i = 0; i < BLOCK; i++)
-            nibble[i] = (uint8_t)(e2m1_code(fabsf(x[i]) * inverse) | (signbit(x[i]) ? 8 : 0));
-        for (int i = 0; i < BLOCK / 2; i++) code[i] = (uint8_t)(nibble[2 * i] | nibble[2 * i + 1] << 4);
+        block_codes(x, scales[b], code);
     }
+}
+
+void cdr_mxfp4_encode_as(const float *src, const uint8_t *scales, uint8_t *codes, int64_t n)
+{
+    CDR_CHECK(n >= 0 && n % BLOCK == 0);
+    for (int64_t b = 0; b < n / BLOCK; b++) block_codes(src + b * BLOCK, scales[b], codes + b * (BLOCK / 2));
 }

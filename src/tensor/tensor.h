@@ -43,6 +43,8 @@ void cdr_from_f64(int dtype, const double *src, void *dst, int64_t n);
  * where codes and scales are two tensors; CDR_MXFP4 has them side by side. */
 void cdr_mxfp4_decode(const uint8_t *codes, const uint8_t *scales, float *dst, int64_t n);
 void cdr_mxfp4_encode(const float *src, uint8_t *codes, uint8_t *scales, int64_t n);
+/* With scales that are given (2 to 252): what was decoded with them gets its codes back, byte for byte. */
+void cdr_mxfp4_encode_as(const float *src, const uint8_t *scales, uint8_t *codes, int64_t n);
 
 /* How elements lie in memory. ROWS: row-major with a pitch. The others are panels of `rows` rows of a matrix [n][k], which a product
  * reads without packing: element (i, p) at [i / rows][p / pair][i % rows][p % pair]. What pads the last panel, and the last pair of an odd

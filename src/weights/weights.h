@@ -37,11 +37,18 @@ int cdr_weights_dtype(const cdr_weights *w, int64_t i_param);
 cdr_status cdr_weights_read(cdr_weights *w, int64_t i_param, int64_t first_row, int64_t n_rows, int dtype, void *dst, cdr_err *err);
 /* A packed expert where it lies in its mapped file: codes [N, K / 2] and scales [N, K / 32]. Scales outside 2 .. 252 are an error that names the tensor. */
 cdr_status cdr_weights_packed(cdr_weights *w, int64_t i_param, int64_t expert, const uint8_t **codes, const uint8_t **scales, cdr_err *err);
+/* Elements first .. first + n - 1 of the flattened parameter, whole blocks: what a rank holds of a vector that is cut. */
+cdr_status cdr_weights_read_elems(cdr_weights *w, int64_t i_param, int64_t first, int64_t n, int dtype, void *dst, cdr_err *err);
+double cdr_weights_pack_error(const cdr_weights *w);         /* mean relative error of what was packed while it was read: sum |x - q| / sum |x|; 0: nothing was */
 /* XXH3 over the sorted (name, dtype, shape, hash of bytes) of what the model uses: the base hash that adapters carry. Reads everything once;
- * kept in the cache folder by (path, size, time) of each shard. */
-cdr_status cdr_weights_hash(cdr_weights *w, uint64_t *hash, cdr_err *err);
+ * kept in cache_dir (NULL: not kept) by path, size and time of each shard. */
+cdr_status cdr_weights_hash(cdr_weights *w, const char *cache_dir, uint64_t *hash, cdr_err *err);
 
-/* Where values to be written come from: rows of parameter i as dtype. */
+/* Rows packed as blocks with the scales that the directory has for them (the parameter is packed there): unchanged values get their codes back. */
+cdr_status cdr_weights_repack(cdr_weights *w, int64_t i_param, int64_t first_row, int64_t n_rows, const float *rows, void *dst, cdr_err *err);
+
+/* Where values to be written come from: rows of parameter i as dtype: as they are stored; CDR_F32 where they are packed anew; CDR_MXFP4 blocks
+ * (16 bytes of codes, a scale) where they were packed in the source and stay so: cdr_weights_repack, or anything better. */
 typedef cdr_status cdr_rows_fn(void *ctx, int64_t i_param, int64_t first_row, int64_t n_rows, int dtype, void *dst, cdr_err *err);
 typedef struct { const char *name; const void *data; size_t bytes; } cdr_side_file;
 typedef struct {
@@ -49,9 +56,9 @@ typedef struct {
     cdr_hf *source;               /* the directory that this one came from: untouched tensors, carried ones and side files are copied byte for byte; NULL: none */
     const bool *touched;          /* by parameter: written from rows; NULL: all. Without a source all are */
     cdr_rows_fn *rows; void *ctx;
-    int experts;                  /* routed experts as: -1 as the source (else the description's first format), CDR_BF16, CDR_MXFP4 */
-    int64_t shard_bytes;          /* 0: 5 GB */
-    bool layer_shards;            /* one layer a shard, as K3's release */
+    int experts;                  /* routed experts as: -1 as the source (else the description's first format), CDR_BF16, CDR_MXFP4, CDR_F8_E4M3 (FP8_128) */
+    int64_t shard_bytes;          /* 0: the source's shards, else 5 GB */
+    bool layer_shards;            /* one layer a shard, as K3's release; without a source */
     const cdr_side_file *side; int n_side;      /* written beside the weights; one named as a file of the source replaces it. config.json is made where absent */
 } cdr_weights_out;
 typedef struct { int64_t tensors, shards, bytes, copied; double pack_error; /* mean relative error of what was packed anew; 0: nothing */ } cdr_weights_out_stat;
