@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const cdr__format *const FORMATS[] = { &cdr__chat_k3_xtml, &cdr__chat_kimi_k2, &cdr__chat_chatml };
+static const cdr__format *const FORMATS[] = { &cdr__chat_k3_xtml, &cdr__chat_kimi_k2, &cdr__chat_chatml, &cdr__chat_jinja };
 
 static const cdr__format *find_format(const char *name)
 {
@@ -24,6 +24,10 @@ cdr_status cdr__chat_special(const cdr_chat *chat, const char *name, int32_t *id
                 "Set data.chat_format to the format that belongs to this tokenizer, or to none", chat->format->name, name);
 }
 
+void cdr__chat_mix(cdr_chat *chat, const void *data, size_t bytes) { chat->hash = cdr_hash64(data, bytes, chat->hash); }
+
+uint64_t cdr_chat_hash(const cdr_chat *chat) { return chat->hash; }
+
 void cdr__chat_stop(cdr_chat *chat, int32_t id)
 {
     for (int i = 0; i < chat->n_stop; i++)
@@ -37,6 +41,10 @@ static void copy_spec(cdr_chat *c, const cdr_chat_spec *s)
     c->s.format = c->format->name;
     if (s->dir) c->s.dir = cdr_pool_strdup(c->pool, s->dir);
     if (s->system) c->s.system = cdr_pool_strdup(c->pool, s->system);
+    int options[] = { s->thinking, s->effort, s->drop_tools, s->system != NULL };
+    cdr__chat_mix(c, c->format->name, strlen(c->format->name));
+    cdr__chat_mix(c, options, sizeof options);
+    if (s->system) cdr__chat_mix(c, s->system, strlen(s->system));
 }
 
 cdr_status cdr_chat_open(const cdr_chat_spec *s, cdr_chat **chat, cdr_err *err)

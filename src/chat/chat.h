@@ -67,6 +67,8 @@ int cdr_chat_stops(const cdr_chat *chat, int32_t *ids, int max);
 /* JSON as the renderers of released checkpoints write it (", " and ": ", characters as they are): for the arguments of a call that a
  * file holds as an object. false: a whole number beyond 64 bits, whose digits the reader does not keep. */
 bool cdr_chat_json(cdr_text *out, const cdr_json *j);
+/* Of the format, the options and the files that were read: with the tokenizer's hash, what ids of a conversation depend on. */
+uint64_t cdr_chat_hash(const cdr_chat *chat);
 /* Splits what a model said (without its stop id) into content and reasoning, to be put into the history as a message. Appends. */
 void cdr_chat_split(const cdr_chat *chat, const int32_t *ids, int64_t n, cdr_text *content, cdr_text *reasoning);
 

@@ -62,7 +62,7 @@ typedef struct {
     void (*split)(const cdr_chat *chat, const int32_t *ids, int64_t n, cdr_text *content, cdr_text *reasoning);
     void (*close)(cdr_chat *chat);          /* NULL: nothing to free */
 } cdr__format;
-extern const cdr__format cdr__chat_k3_xtml, cdr__chat_kimi_k2, cdr__chat_chatml;
+extern const cdr__format cdr__chat_k3_xtml, cdr__chat_kimi_k2, cdr__chat_chatml, cdr__chat_jinja;
 
 enum { CDR__STOPS_MAX = 16 };
 struct cdr_chat {
@@ -70,10 +70,12 @@ struct cdr_chat {
     cdr_pool *pool;
     cdr_chat_spec s;                        /* texts are in pool; borrows the tokenizer */
     int32_t stop[CDR__STOPS_MAX]; int n_stop;
+    uint64_t hash;                          /* of everything that decides ids, but the tokenizer */
     void *state;                            /* of the format */
 };
 /* A special id that the format needs; message [chat.no-special] where the tokenizer has none of that name. */
 cdr_status cdr__chat_special(const cdr_chat *chat, const char *name, int32_t *id, cdr_err *err);
+void cdr__chat_mix(cdr_chat *chat, const void *data, size_t bytes);             /* into the hash */
 void cdr__chat_stop(cdr_chat *chat, int32_t id);                                /* adds a stop id once; -1: nothing */
 
 

@@ -353,6 +353,7 @@ static cdr_status read_texts(cdr_chat *chat, k3 *k, const char *path, cdr_err *e
     size_t bytes;
     const cdr_json *root = NULL;
     CDR_TRY(cdr_file_read(path, 1 << 20, &data, &bytes, err));
+    cdr__chat_mix(chat, data, bytes);
     cdr_status st = cdr_json_parse(chat->pool, data, bytes, path, &root, err);
     cdr_free(data);
     CDR_TRY(st);
