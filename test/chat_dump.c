@@ -1,8 +1,9 @@
 /* chat_dump.c: renders conversations for tools/peers/chat.py. Lines of standard input are cases (chat_rig.h) with a
  * "tokenizer" ({"type", "dir", "file", "base", "special"}); each gives a line: {"tokens": [[id, message, part], ...]}
- * or {"error": id, "text": message}.
+ * or {"error": id, "text": message}. A line {"jinja": SOURCE, "context": {NAME: VALUE}} gives {"text": TEXT}.
  */
 #include "chat_rig.h"
+#include "chat/jinja.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,6 +29,32 @@ static cdr_status tokenizer_of(const cdr_json *j, held *h, cdr_err *err)
     return cdr_tokenizer_open(&s, &h->tok, err);
 }
 
+/* A template alone, with the values of the context as data. */
+static cdr_status run_template(const cdr_json *j, cdr_jw *w, cdr_err *err)
+{
+    const char *source = cdr_json_str(cdr_json_get(j, "jinja"), "");
+    const cdr_json *context = cdr_json_get(j, "context");
+    cdr__jtemplate *t;
+    cdr__jx x;
+    CDR_TRY(cdr__jinja_parse(source, strlen(source), "template", &t, err));
+    cdr__jinja_begin(&x, t, 4096, err);
+    bool ok = true;
+    for (int64_t i = 0; context && ok && i < cdr_json_count(context); i++) {
+        cdr__jv v;
+        ok = cdr__jv_of_json(&x, cdr_json_at(context, i), CDR__TAG_DATA, &v);
+        if (ok) cdr__jinja_set(&x, cdr_json_key(context, i), v);
+    }
+    ok = ok && cdr__jinja_run(&x);
+    if (ok) {
+        cdr_jw_begin(w, NULL, '{');
+        cdr_jw_str(w, "text", x.whole.s.n ? x.whole.s.s : "");
+        cdr_jw_end(w, '}');
+    }
+    cdr__jinja_end(&x);
+    cdr__jinja_free(t);
+    return ok ? CDR_OK : CDR_EDATA;
+}
+
 static void answer(const char *line, size_t n, held *h)
 {
     cdr_pool *pool = cdr_pool_new();
@@ -35,15 +62,19 @@ static void answer(const char *line, size_t n, held *h)
     cdr_err err = { 0 };
     const cdr_json *j = NULL;
     cdr_status st = cdr_json_parse(pool, line, n, "stdin", &j, &err);
-    if (st == CDR_OK) st = tokenizer_of(j, h, &err);
-    if (st == CDR_OK) st = rig_render(pool, j, h->tok, &out, &err);
     cdr_text t = { 0 };
     cdr_jw w = { .t = &t };
-    cdr_jw_begin(&w, NULL, '{');
+    bool alone = st == CDR_OK && cdr_json_get(j, "jinja");
+    if (alone) st = run_template(j, &w, &err);
+    else if (st == CDR_OK) st = tokenizer_of(j, h, &err);
+    if (st == CDR_OK && !alone) st = rig_render(pool, j, h->tok, &out, &err);
     if (st != CDR_OK) {
+        cdr_jw_begin(&w, NULL, '{');
         cdr_jw_str(&w, "error", err.id);
         cdr_jw_str(&w, "text", err.text);
-    } else {
+        cdr_jw_end(&w, '}');
+    } else if (!alone) {
+        cdr_jw_begin(&w, NULL, '{');
         cdr_jw_begin(&w, "tokens", '[');
         for (int64_t i = 0; i < out.n; i++) {
             cdr_jw_begin(&w, NULL, '[');
@@ -53,8 +84,8 @@ static void answer(const char *line, size_t n, held *h)
             cdr_jw_end(&w, ']');
         }
         cdr_jw_end(&w, ']');
+        cdr_jw_end(&w, '}');
     }
-    cdr_jw_end(&w, '}');
     puts(t.s);
     fflush(stdout);
     cdr_text_free(&t);

@@ -240,8 +240,9 @@ static size_t common(const cdr__jout *a, const cdr__jout *b)
 
 static cdr_status rewrites(const layout *l, int i, const char *what)
 {
-    return cdr__turn_fail(l->v, i, "chat.rewrites", "the template writes %s differently in a longer conversation than in a shorter one, so that what is trained would not be what "
-                          "the model is prompted with. Cut the conversation there, take a chat_format of its own (k3_xtml, kimi_k2, chatml), or a template with {%% generation %%}", what);
+    return cdr__turn_fail(l->v, i, "chat.rewrites", "the template writes %s differently in a longer conversation than in a shorter one, so that what is "
+                          "trained would not be what the model is prompted with. Cut the conversation there, take another chat_format (k3_xtml, kimi_k2, chatml), "
+                          "or a template with {%% generation %%}", what);
 }
 
 /* Bytes of a prefix of the conversation, where it is a beginning of the whole. refused: the template itself would not. */
@@ -535,7 +536,8 @@ static cdr_status template_of_config(cdr_chat *chat, jinja *g, const cdr_json *c
         if (text && strcmp(name, "tool_use") == 0 && !g->with_tools) CDR_TRY(parse_template(chat, text, strlen(text), "chat_template tool_use", &g->with_tools, err));
     }
     if (g->t) return CDR_OK;
-    CDR_FAIL_ID(err, CDR_EDATA, "chat.no-template", "%s: neither chat_template.jinja nor a chat_template in tokenizer_config.json is there. Set data.chat_format to k3_xtml, kimi_k2, "
+    CDR_FAIL_ID(err, CDR_EDATA, "chat.no-template", "%s: neither chat_template.jinja nor a chat_template in tokenizer_config.json is there. Set data.chat_format to "
+        "k3_xtml, kimi_k2, "
                 "chatml or none", chat->s.dir);
 }
 
@@ -630,7 +632,8 @@ static cdr_status open_jinja(cdr_chat *chat, cdr_err *err)
     const cdr_json *config = NULL;
     chat->state = g;
     if (!chat->s.dir)
-        CDR_FAIL_ID(err, CDR_EUSER, "chat.no-template", "chat format jinja is the template of a checkpoint, and the model is no directory. Set data.chat_format to k3_xtml, kimi_k2, chatml or none");
+        CDR_FAIL_ID(err, CDR_EUSER, "chat.no-template", "chat format jinja is the template of a checkpoint, and the model is no directory. Set data.chat_format to "
+            "k3_xtml, kimi_k2, chatml or none");
     const char *file = cdr_pool_printf(chat->pool, "%s/chat_template.jinja", chat->s.dir), *json = cdr_pool_printf(chat->pool, "%s/tokenizer_config.json", chat->s.dir);
     if (cdr_exists(json)) CDR_TRY(read_json(chat, json, &config, err));
     if (cdr_exists(file)) {

@@ -59,7 +59,8 @@ typedef enum {
     /* statements */
     CDR__N_OUTPUT /* a */, CDR__N_DATA /* value */, CDR__N_IF /* a, body list, c: else as a BODY */, CDR__N_FOR /* a target, b iterable, c filter, d else, list */,
     CDR__N_SET /* a target, b value */, CDR__N_SET_BLOCK /* a target, b filter chain, list */, CDR__N_MACRO /* sym, params, list */, CDR__N_BODY /* list */,
-    CDR__N_BREAK, CDR__N_CONTINUE, CDR__N_GENERATION /* list */, CDR__N_FILTER_BLOCK /* b chain, list */, CDR__N_NS_TARGET /* sym . text */, CDR__N_HOLE /* what a filter chain applies to */
+    CDR__N_BREAK, CDR__N_CONTINUE, CDR__N_GENERATION /* list */, CDR__N_FILTER_BLOCK /* b chain, list */, CDR__N_NS_TARGET /* sym . text */,
+        CDR__N_HOLE /* what a filter chain applies to */
 } cdr__jnode_kind;
 typedef struct cdr__jn cdr__jn;
 typedef struct { int sym; const char *name; const cdr__jn *otherwise; } cdr__jparam;
@@ -86,7 +87,8 @@ void cdr__jinja_free(cdr__jtemplate *t);
 /* ---- tokens (jinja_lex.c, for the parser) ---------------------------------------------------------------------------------- */
 typedef enum {
     CDR__T_END, CDR__T_DATA, CDR__T_VAR_BEGIN, CDR__T_VAR_END, CDR__T_BLOCK_BEGIN, CDR__T_BLOCK_END, CDR__T_NAME, CDR__T_STRING, CDR__T_INT, CDR__T_FLOAT,
-    CDR__T_ADD, CDR__T_SUB, CDR__T_MUL, CDR__T_DIV, CDR__T_FLOORDIV, CDR__T_MOD, CDR__T_POW, CDR__T_TILDE, CDR__T_EQ, CDR__T_NE, CDR__T_LT, CDR__T_LE, CDR__T_GT, CDR__T_GE,
+    CDR__T_ADD, CDR__T_SUB, CDR__T_MUL, CDR__T_DIV, CDR__T_FLOORDIV, CDR__T_MOD, CDR__T_POW, CDR__T_TILDE, CDR__T_EQ, CDR__T_NE, CDR__T_LT, CDR__T_LE, CDR__T_GT,
+        CDR__T_GE,
     CDR__T_ASSIGN, CDR__T_DOT, CDR__T_COLON, CDR__T_COMMA, CDR__T_PIPE, CDR__T_LPAREN, CDR__T_RPAREN, CDR__T_LBRACKET, CDR__T_RBRACKET, CDR__T_LBRACE, CDR__T_RBRACE,
     CDR__T_IN, CDR__T_NOT_IN           /* operators of the parser */
 } cdr__jtoken_kind;
@@ -191,7 +193,8 @@ const cdr__jbuiltin *cdr__jinja_filter(const char *name);
 const cdr__jbuiltin *cdr__jinja_test(const char *name);
 /* A method or attribute that Python gives to values of this kind; NULL: it has none of that name. */
 const cdr__jbuiltin *cdr__jinja_method(const cdr__jv *self, const char *name);
-bool cdr__jx_call(cdr__jx *x, const cdr__jbuiltin *b, const cdr__jv *self, const cdr__jv *a, int n, const char *const *key, const cdr__jv *value, int n_key, cdr__jv *out);
+bool cdr__jx_call(cdr__jx *x, const cdr__jbuiltin *b, const cdr__jv *self, const cdr__jv *a, int n, const char *const *key, const cdr__jv *value, int n_key,
+    cdr__jv *out);
 bool cdr__jx_call_macro(cdr__jx *x, const cdr__jmacro *m, const cdr__jv *a, int n, const char *const *key, const cdr__jv *value, int n_key, cdr__jv *out);
 bool cdr__jx_attribute(cdr__jx *x, const cdr__jv *of, const char *name, cdr__jv *out);             /* of.name */
 bool cdr__jx_item(cdr__jx *x, const cdr__jv *of, const cdr__jv *key, cdr__jv *out);                /* of[key] */

@@ -59,7 +59,8 @@ bool cdr__jarg_int(cdr__jx *x, const cdr__jargs *a, int i, int64_t otherwise, in
 {
     *v = otherwise;
     if (a->a[i].kind == CDR__J_MISSING || a->a[i].kind == CDR__J_NONE) return true;
-    if (a->a[i].kind != CDR__J_INT && a->a[i].kind != CDR__J_BOOL) return cdr__jx_fail(x, "jinja.type", "argument %d is %s, a whole number is expected", i + 1, cdr__jv_type(&a->a[i]));
+    if (a->a[i].kind != CDR__J_INT && a->a[i].kind != CDR__J_BOOL)
+        return cdr__jx_fail(x, "jinja.type", "argument %d is %s, a whole number is expected", i + 1, cdr__jv_type(&a->a[i]));
     *v = cdr__jv_whole(&a->a[i]);
     return true;
 }

@@ -80,8 +80,9 @@ static bool assign_attribute(cdr__jx *x, const cdr__jn *target, cdr__jv v)
     cdr__jn name = *target;
     name.kind = CDR__N_NAME;
     if (!cdr__jx_eval(x, &name, &ns)) return false;
-    if (ns.kind != CDR__J_NAMESPACE) return cdr__jx_fail(x, "jinja.type", "%s.%s is set, and %s is %s, no namespace", x->t->symbol[target->sym], target->text,
-                                                         x->t->symbol[target->sym], cdr__jv_type(&ns));
+    if (ns.kind != CDR__J_NAMESPACE)
+        return cdr__jx_fail(x, "jinja.type", "%s.%s is set, and %s is %s, no namespace", x->t->symbol[target->sym], target->text,
+            x->t->symbol[target->sym], cdr__jv_type(&ns));
     return cdr__jv_text(x, target->text, &key) && cdr__jdict_put(x, ns.u.d, &key, &v);
 }
 
@@ -102,7 +103,8 @@ bool cdr__jx_assign(cdr__jx *x, const cdr__jn *target, cdr__jv v)
 bool cdr__jx_output(cdr__jx *x, const cdr__jstr *s)
 {
     if (!cdr__jx_burn(x, (int64_t)(s->n / 16))) return false;
-    if (x->out->s.n + s->n > x->bytes_max) return cdr__jx_fail(x, "jinja.too-much", "the template writes more than %zu MiB for this conversation; it is stopped", x->bytes_max >> 20);
+    if (x->out->s.n + s->n > x->bytes_max)
+        return cdr__jx_fail(x, "jinja.too-much", "the template writes more than %zu MiB for this conversation; it is stopped", x->bytes_max >> 20);
     size_t from = x->out->tag.n;
     cdr__jout_str(x->out, s);
     for (size_t i = from; x->generating && i < x->out->tag.n; i++) x->out->tag.s[i] = (char)((uint8_t)x->out->tag.s[i] | CDR__TAG_GENERATED);

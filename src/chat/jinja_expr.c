@@ -284,8 +284,10 @@ bool cdr__jx_binary(cdr__jx *x, int op, const cdr__jv *a, const cdr__jv *b, cdr_
     }
     if (op == CDR__T_ADD && a->kind == CDR__J_STRING && b->kind == CDR__J_STRING) return join_strings(x, (const cdr__jstr *[]){ a->u.s, b->u.s }, 2, out);
     if (op == CDR__T_ADD && cdr__jv_is_list(a) && a->kind == b->kind) return join_lists(x, a, b, out);
-    if (op == CDR__T_MUL && (a->kind == CDR__J_STRING || cdr__jv_is_list(a)) && (b->kind == CDR__J_INT || b->kind == CDR__J_BOOL)) return repeat(x, a, cdr__jv_whole(b), out);
-    if (op == CDR__T_MUL && (b->kind == CDR__J_STRING || cdr__jv_is_list(b)) && (a->kind == CDR__J_INT || a->kind == CDR__J_BOOL)) return repeat(x, b, cdr__jv_whole(a), out);
+    if (op == CDR__T_MUL && (a->kind == CDR__J_STRING || cdr__jv_is_list(a)) && (b->kind == CDR__J_INT || b->kind == CDR__J_BOOL))
+        return repeat(x, a, cdr__jv_whole(b), out);
+    if (op == CDR__T_MUL && (b->kind == CDR__J_STRING || cdr__jv_is_list(b)) && (a->kind == CDR__J_INT || a->kind == CDR__J_BOOL))
+        return repeat(x, b, cdr__jv_whole(a), out);
     static const char *const names[] = { "+", "-", "*", "/", "//", "%", "**" };
     if (op == CDR__T_MOD && a->kind == CDR__J_STRING) return cdr__jx_fail(x, "jinja.unsupported", "text %% values is not supported; join the texts with ~");
     return cdr__jx_fail(x, "jinja.type", "%s %s %s has no meaning", cdr__jv_type(a), names[op - CDR__T_ADD], cdr__jv_type(b));

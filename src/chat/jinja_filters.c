@@ -58,7 +58,8 @@ static bool f_replace(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)
     const cdr__jstr *s, *old, *by;
     int64_t count;
     if (a->a[0].kind == CDR__J_MISSING || a->a[1].kind == CDR__J_MISSING) return cdr__jx_fail(x, "jinja.call", "replace needs two texts");
-    return text_of(x, a, &s) && cdr__jv_str(x, &a->a[0], &old) && cdr__jv_str(x, &a->a[1], &by) && cdr__jarg_int(x, a, 2, -1, &count) && cdr__j_replace(x, s, old, by, count, out);
+    return text_of(x, a, &s) && cdr__jv_str(x, &a->a[0], &old) && cdr__jv_str(x, &a->a[1], &by) && cdr__jarg_int(x, a, 2, -1, &count) && cdr__j_replace(x, s, old,
+        by, count, out);
 }
 
 static bool f_upper(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)
@@ -78,7 +79,8 @@ static bool one_word(cdr__jx *x, cdr__jout *o, const cdr__jstr *s, size_t from, 
     cdr__jv first, rest;
     if (from == to) return true;
     size_t n = cdr__j_char(s->s + from, to - from);
-    cdr__jstr head = { .s = s->s + from, .tag = s->tag ? s->tag + from : NULL, .n = n }, tail = { .s = head.s + n, .tag = head.tag ? head.tag + n : NULL, .n = to - from - n };
+    cdr__jstr head = { .s = s->s + from, .tag = s->tag ? s->tag + from : NULL, .n = n }, tail = { .s = head.s + n, .tag = head.tag ? head.tag + n : NULL,
+        .n = to - from - n };
     return cdr__j_case(x, &head, true, &first) && cdr__j_case(x, &tail, false, &rest) && cdr__jx_add(x, o, first.u.s) && cdr__jx_add(x, o, rest.u.s);
 }
 
@@ -205,12 +207,29 @@ static bool f_round(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)
     return true;
 }
 
+/* Lines as splitlines cuts them, joined by \n: blank lines get the indentation only where asked for. */
+static bool indent_lines(cdr__jx *x, const cdr__jstr *s, const cdr__jstr *by, bool first, bool blank, cdr__jv *out)
+{
+    static const cdr__jstr newline = { .s = "\n", .n = 1 };
+    cdr__jout o = { 0 };
+    cdr__jv whole, lines;
+    bool ok = cdr__jx_add(x, &o, s) && cdr__jx_add(x, &o, &newline);
+    if (!cdr__jout_done(x, &o, ok, &whole)) return false;
+    if (!cdr__jx_call(x, cdr__jinja_method(&whole, "splitlines"), &whole, NULL, 0, NULL, NULL, 0, &lines)) return false;
+    ok = !first || cdr__jx_add(x, &o, by);
+    for (int64_t i = 0; ok && i < lines.u.l->n; i++) {
+        const cdr__jstr *line = lines.u.l->v[i].u.s;
+        ok = i == 0 || (cdr__jx_add(x, &o, &newline) && ((line->n == 0 && !blank) || cdr__jx_add(x, &o, by)));
+        ok = ok && cdr__jx_add(x, &o, line);
+    }
+    return cdr__jout_done(x, &o, ok, out);
+}
+
 static bool f_indent(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)
 {
     const cdr__jstr *s;
     char spaces[65];
     cdr__jstr by = { .s = spaces };
-    cdr__jout o = { 0 };
     int64_t width = 4;
     if (!text_of(x, a, &s)) return false;
     if (a->a[0].kind == CDR__J_STRING) by = *a->a[0].u.s;
@@ -220,19 +239,7 @@ static bool f_indent(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)
         memset(spaces, ' ', sizeof spaces);
         by.n = (size_t)width;
     }
-    bool first = cdr__jarg_bool(a, 1, false), blank = cdr__jarg_bool(a, 2, false), ok = !first || cdr__jx_add(x, &o, &by);
-    for (size_t i = 0; ok && i < s->n;) {
-        const char *nl = memchr(s->s + i, '\n', s->n - i);
-        size_t end = nl ? (size_t)(nl - s->s) : s->n;
-        if (memchr(s->s + i, '\r', end - i)) ok = cdr__jx_fail(x, "jinja.unsupported", "indent of text with carriage returns is not supported");
-        cdr__jstr line = { .s = s->s + i, .tag = s->tag ? s->tag + i : NULL, .n = end - i };
-        if (ok && i > 0 && (line.n > 0 || blank)) ok = cdr__jx_add(x, &o, &by);
-        ok = ok && cdr__jx_add(x, &o, &line);
-        if (nl && ok) cdr__jout_add(&o, nl, s->tag ? s->tag + end : NULL, 1);
-        i = end + 1;
-        if (nl && i == s->n && blank && ok) ok = cdr__jx_add(x, &o, &by);
-    }
-    return cdr__jout_done(x, &o, ok, out);
+    return indent_lines(x, s, &by, cdr__jarg_bool(a, 1, false), cdr__jarg_bool(a, 2, false), out);
 }
 
 /* Only as the last filter of an output: Markup, which Jinja makes of it, escapes what it is joined with. */
@@ -343,7 +350,8 @@ static bool map_attribute(cdr__jx *x, const cdr__jargs *a, const cdr__jv *attrib
     const cdr__jlist *items;
     cdr__jv otherwise;
     bool has = keyword(a, "default", &otherwise);
-    if (a->n > 0 || a->n_key != 1 + has || (attribute->kind != CDR__J_STRING && attribute->kind != CDR__J_INT)) return cdr__jx_fail(x, "jinja.call", "map takes attribute and default, or a filter and its arguments");
+    if (a->n > 0 || a->n_key != 1 + has || (attribute->kind != CDR__J_STRING && attribute->kind != CDR__J_INT))
+        return cdr__jx_fail(x, "jinja.call", "map takes attribute and default, or a filter and its arguments");
     if (!with_attribute(x, a->self, attribute, &items)) return false;
     for (int64_t i = 0; has && i < items->n; i++)
         if (items->v[i].kind == CDR__J_UNDEFINED) items->v[i] = otherwise;
@@ -451,7 +459,8 @@ static bool sorted(cdr__jx *x, const cdr__jlist *items, const cdr__jlist *by, bo
 static bool f_sort(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)
 {
     const cdr__jlist *items, *by;
-    if (a->a[2].kind == CDR__J_STRING && memchr(a->a[2].u.s->s, ',', a->a[2].u.s->n)) return cdr__jx_fail(x, "jinja.unsupported", "sort by several attributes is not supported");
+    if (a->a[2].kind == CDR__J_STRING && memchr(a->a[2].u.s->s, ',', a->a[2].u.s->n))
+        return cdr__jx_fail(x, "jinja.unsupported", "sort by several attributes is not supported");
     if (!cdr__jv_items(x, a->self, &items) || !with_attribute(x, a->self, &a->a[2], &by)) return false;
     return sorted(x, items, by, cdr__jarg_bool(a, 1, false), cdr__jarg_bool(a, 0, false), out);
 }

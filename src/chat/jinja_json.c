@@ -141,7 +141,8 @@ static bool text_of(cdr__jx *x, const cdr__jv *v, const char *what, const char *
 {
     cdr__jv copy;
     if (v->kind != CDR__J_STRING) return cdr__jx_fail(x, "jinja.type", "tojson: %s is %s, a text is expected", what, cdr__jv_type(v));
-    if (v->u.s->tag || memchr(v->u.s->s, 0, v->u.s->n)) return cdr__jx_fail(x, "jinja.type", "tojson: %s comes from the conversation; only the template's own is supported", what);
+    if (v->u.s->tag || memchr(v->u.s->s, 0, v->u.s->n))
+        return cdr__jx_fail(x, "jinja.type", "tojson: %s comes from the conversation; only the template's own is supported", what);
     if (!cdr__jv_string(x, v->u.s->s, NULL, v->u.s->n, &copy)) return false;
     *out = copy.u.s->s;
     return true;

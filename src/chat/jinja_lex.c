@@ -301,7 +301,8 @@ static cdr_status name(lexer *l)
 
 static const struct { const char *s; int kind; } OPERATORS[] = {
     { "//", CDR__T_FLOORDIV }, { "**", CDR__T_POW }, { "==", CDR__T_EQ }, { "!=", CDR__T_NE }, { "<=", CDR__T_LE }, { ">=", CDR__T_GE },
-    { "+", CDR__T_ADD }, { "-", CDR__T_SUB }, { "*", CDR__T_MUL }, { "/", CDR__T_DIV }, { "%", CDR__T_MOD }, { "~", CDR__T_TILDE }, { "<", CDR__T_LT }, { ">", CDR__T_GT },
+    { "+", CDR__T_ADD }, { "-", CDR__T_SUB }, { "*", CDR__T_MUL }, { "/", CDR__T_DIV }, { "%", CDR__T_MOD }, { "~", CDR__T_TILDE }, { "<", CDR__T_LT },
+    { ">", CDR__T_GT },
     { "=", CDR__T_ASSIGN }, { ".", CDR__T_DOT }, { ":", CDR__T_COLON }, { ",", CDR__T_COMMA }, { "|", CDR__T_PIPE },
     { "(", CDR__T_LPAREN }, { ")", CDR__T_RPAREN }, { "[", CDR__T_LBRACKET }, { "]", CDR__T_RBRACKET }, { "{", CDR__T_LBRACE }, { "}", CDR__T_RBRACE },
 };
@@ -323,6 +324,7 @@ static cdr_status operator_(lexer *l)
         return CDR_OK;
     }
     unsigned char c = (unsigned char)l->s[l->at];
+    if (c >= 0x80) LEX_FAIL(l, "a name with a character beyond ASCII is not supported");
     if (c >= 0x20 && c < 0x7f) LEX_FAIL(l, "'%c' is no part of an expression", c);
     LEX_FAIL(l, "byte 0x%02x is no part of an expression", c);
 }

@@ -236,7 +236,7 @@ static bool cuts_done(cuts *c, const cdr__jstr *s, bool reverse, cdr__jv *out)
 
 static size_t space_at(const cdr__jstr *s, size_t at) { return at < s->n ? cdr__j_space(s->s + at, s->n - at) : 0; }
 
-/* Words between white space; behind the last cut the rest, without the white space around it. */
+/* Words between white space; behind the last cut the rest, with the white space at its end. */
 static bool split_words(cdr__jx *x, const cdr__jstr *s, int64_t max, cdr__jv *out)
 {
     cuts c = { .x = x };
@@ -244,17 +244,9 @@ static bool split_words(cdr__jx *x, const cdr__jstr *s, int64_t max, cdr__jv *ou
     while (at < s->n) {
         while (space_at(s, at)) at += space_at(s, at);
         if (at >= s->n) break;
-        size_t end = at;
-        if (max >= 0 && c.n >= max) {
-            cdr__jstr rest = part_of(s, at, s->n - at);
-            cdr__jv v;
-            if (!cdr__j_strip(x, &rest, NULL, false, true, &v)) return false;
-            end = at + v.u.s->n;
-        } else {
-            while (end < s->n && !space_at(s, end)) end += cdr__j_char(s->s + end, s->n - end);
-        }
+        size_t end = max >= 0 && c.n >= max ? s->n : at;
+        while (end < s->n && !space_at(s, end)) end += cdr__j_char(s->s + end, s->n - end);
         if (!add_cut(&c, at, end - at)) return false;
-        if (max >= 0 && c.n > max) break;
         at = end;
     }
     return cuts_done(&c, s, false, out);
@@ -346,7 +338,8 @@ static bool all_of(cdr__jx *x, const cdr__jargs *a, const char *what, cdr__jv *o
         unsigned char c = (unsigned char)s->s[i];
         bool digit = c >= '0' && c <= '9', letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
         if (c >= 0x80) return cdr__jx_fail(x, "jinja.unsupported", "%s of text beyond ASCII is not supported", what);
-        yes = yes && (strcmp(what, "isdigit") == 0 ? digit : strcmp(what, "isalpha") == 0 ? letter : strcmp(what, "isalnum") == 0 ? digit || letter : cdr__j_space(s->s + i, 1) > 0);
+        yes = yes && (strcmp(what, "isdigit") == 0 ? digit : strcmp(what, "isalpha") == 0 ? letter : strcmp(what, "isalnum") == 0 ? digit || letter
+            : cdr__j_space(s->s + i, 1) > 0);
     }
     *out = cdr__jv_bool(yes);
     return true;
@@ -444,10 +437,12 @@ static const cdr__jbuiltin TEXT[] = {
     { "rindex", "sub", s_rindex, NULL }, { "count", "sub", s_count, NULL }, { "join", "iterable", s_join, NULL }, { "partition", "sep", s_partition, NULL },
     { "rpartition", "sep", s_rpartition, NULL }, { "removeprefix", "prefix", s_removeprefix, NULL }, { "removesuffix", "suffix", s_removesuffix, NULL },
     { "isdigit", "", s_isdigit, NULL }, { "isalpha", "", s_isalpha, NULL }, { "isalnum", "", s_isalnum, NULL }, { "isspace", "", s_isspace, NULL },
-    { "casefold", NULL, NULL, "" }, { "center", NULL, NULL, "" }, { "encode", NULL, NULL, "" }, { "expandtabs", NULL, NULL, "" }, { "format", NULL, NULL, "; join the texts with ~" },
+    { "casefold", NULL, NULL, "" }, { "center", NULL, NULL, "" }, { "encode", NULL, NULL, "" }, { "expandtabs", NULL, NULL, "" },
+    { "format", NULL, NULL, "; join the texts with ~" },
     { "format_map", NULL, NULL, "" }, { "isascii", NULL, NULL, "" }, { "isdecimal", NULL, NULL, "" }, { "isidentifier", NULL, NULL, "" }, { "islower", NULL, NULL, "" },
     { "isnumeric", NULL, NULL, "" }, { "isprintable", NULL, NULL, "" }, { "istitle", NULL, NULL, "" }, { "isupper", NULL, NULL, "" }, { "ljust", NULL, NULL, "" },
-    { "maketrans", NULL, NULL, "" }, { "rjust", NULL, NULL, "" }, { "swapcase", NULL, NULL, "" }, { "title", NULL, NULL, "; the filter title is" }, { "translate", NULL, NULL, "" },
+    { "maketrans", NULL, NULL, "" }, { "rjust", NULL, NULL, "" }, { "swapcase", NULL, NULL, "" }, { "title", NULL, NULL, "; the filter title is" },
+    { "translate", NULL, NULL, "" },
     { "zfill", NULL, NULL, "" }, { NULL, NULL, NULL, NULL },
 };
 static const cdr__jbuiltin DICT[] = {
@@ -456,13 +451,15 @@ static const cdr__jbuiltin DICT[] = {
     { "setdefault", NULL, NULL, no_change }, { "update", NULL, NULL, no_change }, { NULL, NULL, NULL, NULL },
 };
 static const cdr__jbuiltin LIST[] = {
-    { "index", "value", l_index, NULL }, { "count", "value", l_count, NULL }, { "copy", "", d_copy, NULL }, { "append", NULL, NULL, no_change }, { "clear", NULL, NULL, no_change },
+    { "index", "value", l_index, NULL }, { "count", "value", l_count, NULL }, { "copy", "", d_copy, NULL }, { "append", NULL, NULL, no_change },
+    { "clear", NULL, NULL, no_change },
     { "extend", NULL, NULL, no_change }, { "insert", NULL, NULL, no_change }, { "pop", NULL, NULL, no_change }, { "remove", NULL, NULL, no_change },
     { "reverse", NULL, NULL, no_change }, { "sort", NULL, NULL, no_change }, { NULL, NULL, NULL, NULL },
 };
 static const cdr__jbuiltin NUMBER[] = {
     { "real", NULL, NULL, "" }, { "imag", NULL, NULL, "" }, { "numerator", NULL, NULL, "" }, { "denominator", NULL, NULL, "" }, { "conjugate", NULL, NULL, "" },
-    { "bit_length", NULL, NULL, "" }, { "bit_count", NULL, NULL, "" }, { "to_bytes", NULL, NULL, "" }, { "from_bytes", NULL, NULL, "" }, { "as_integer_ratio", NULL, NULL, "" },
+    { "bit_length", NULL, NULL, "" }, { "bit_count", NULL, NULL, "" }, { "to_bytes", NULL, NULL, "" }, { "from_bytes", NULL, NULL, "" },
+    { "as_integer_ratio", NULL, NULL, "" },
     { "is_integer", NULL, NULL, "" }, { "hex", NULL, NULL, "" }, { "fromhex", NULL, NULL, "" }, { NULL, NULL, NULL, NULL },
 };
 static const cdr__jbuiltin LOOP[] = { { "cycle", "*", loop_cycle, NULL }, { "changed", "*", loop_changed, NULL }, { NULL, NULL, NULL, NULL } };

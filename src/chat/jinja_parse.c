@@ -46,7 +46,8 @@ static cdr__jn *fail(parser *p, const char *fmt, ...)
 static cdr__jn *refuse(parser *p, const char *what, const char *hint)
 {
     if (p->failed) return NULL;
-    (void)cdr__jinja_fail(p->t->where, p->k->line, p->err, "jinja.unsupported", "the template uses %s, which is not supported%s. Set data.chat_format to k3_xtml, kimi_k2 "
+    (void)cdr__jinja_fail(p->t->where, p->k->line, p->err, "jinja.unsupported", "the template uses %s, which is not supported%s. Set data.chat_format to k3_xtml, "
+        "kimi_k2 "
                           "or chatml where one of them is the model's, or rewrite the line", what, hint);
     p->failed = true;
     return NULL;

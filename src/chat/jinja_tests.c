@@ -60,7 +60,8 @@ static bool is_same(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)
 {
     const cdr__jv *v = a->self, *w = &a->a[0];
     bool certain = v->kind != w->kind || v->kind == CDR__J_NONE || v->kind == CDR__J_BOOL;
-    if (w->kind == CDR__J_MISSING || !certain) return cdr__jx_fail(x, "jinja.unsupported", "sameas of anything but none, true and false is not supported; compare with ==");
+    if (w->kind == CDR__J_MISSING || !certain) return cdr__jx_fail(x, "jinja.unsupported",
+        "sameas of anything but none, true and false is not supported; compare with ==");
     *out = cdr__jv_bool(v->kind == w->kind && (v->kind == CDR__J_NONE || v->u.b == w->u.b));
     return true;
 }

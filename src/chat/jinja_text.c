@@ -59,7 +59,8 @@ size_t cdr__j_space(const char *s, size_t n)
     int k = cdr_utf8_length(s, n);
     if (k < 2) return 0;
     uint32_t code = code_at(s, (size_t)k);
-    bool space = code == 0x85 || code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
+    bool space = code == 0x85 || code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f ||
+                 code == 0x205f || code == 0x3000;
     return space ? (size_t)k : 0;
 }
 
@@ -82,7 +83,8 @@ size_t cdr__j_offset(const cdr__jstr *s, int64_t chars)
  * tables of Unicode that decide it are not here, so it is refused. */
 static bool is_printable(uint32_t c)
 {
-    return (c >= 0xa1 && c <= 0x24f && c != 0xad) || (c >= 0x391 && c <= 0x3a1) || (c >= 0x3a3 && c <= 0x3e1) || (c >= 0x400 && c <= 0x52f) || (c >= 0x5d0 && c <= 0x5ea) ||
+    return (c >= 0xa1 && c <= 0x24f && c != 0xad) || (c >= 0x391 && c <= 0x3a1) || (c >= 0x3a3 && c <= 0x3e1) || (c >= 0x400 && c <= 0x52f) ||
+           (c >= 0x5d0 && c <= 0x5ea) ||
            (c >= 0x621 && c <= 0x64a) || (c >= 0x2010 && c <= 0x2027) || (c >= 0x2030 && c <= 0x205e) || (c >= 0x20a0 && c <= 0x20bd) || (c >= 0x2190 && c <= 0x23ff) ||
            (c >= 0x2500 && c <= 0x27ff) || (c >= 0x3001 && c <= 0x303f) || (c >= 0x3041 && c <= 0x3096) || (c >= 0x30a0 && c <= 0x30ff) || (c >= 0x4e00 && c <= 0x9fa5) ||
            (c >= 0xac00 && c <= 0xd7a3) || (c >= 0xff01 && c <= 0xff5e) || (c >= 0x1f300 && c <= 0x1f64f);

@@ -206,7 +206,8 @@ const cdr__jv *cdr__jdict_name(const cdr__jdict *d, const char *name)
 /* ---- what values are ------------------------------------------------------------------------------------------------------------- */
 const char *cdr__jv_type(const cdr__jv *v)
 {
-    static const char *const names[] = { "nothing", "undefined", "none", "bool", "int", "float", "str", "list", "tuple", "dict", "namespace", "loop", "macro", "method", "function" };
+    static const char *const names[] = { "nothing", "undefined", "none", "bool", "int", "float", "str", "list", "tuple", "dict", "namespace", "loop", "macro",
+        "method", "function" };
     return names[v->kind];
 }
 

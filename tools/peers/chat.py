@@ -17,6 +17,7 @@ import tempfile
 
 import chat_cases
 import chat_formats
+import jinja_peer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GOLDEN = os.path.join(HERE, "..", "..", "test", "golden")
@@ -193,11 +194,21 @@ def check_native(build, rounds):
         return not failures
 
 
+def check_jinja(build):
+    failures = []
+    counts = jinja_peer.check_templates(Engine(build), failures)
+    for source, want, got in failures[:int(os.environ.get("SHOW", "8"))]:
+        print("DIFFERS", repr(source), "\n want", repr(want), "\n got ", repr(got.get("text", got)))
+    print("jinja:", ", ".join(f"{n} {k}" for k, n in counts.items()) + f", {len(failures)} differ")
+    return not failures
+
+
 def main():
     if sys.argv[1] == "golden":
         write_golden()
         return 0
     ok = check_native(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 3000)
+    ok = check_jinja(sys.argv[2]) and ok
     return 0 if ok else 1
 
 
