@@ -9,6 +9,7 @@
 #define CADRE_LORA_RIG_H
 #include "models/models.h"
 #include "run/run.h"
+#include "mapped_rig.h"
 #include "test.h"
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -34,6 +35,7 @@ typedef struct {
     bool merged;                  /* no adapters; W + scale B A, of the same draws, in place of W, and all trains */
     bool wide, poison, no_clip, packed;       /* packed: experts in MXFP4, frozen */
     bool rows_only;               /* no weight lies in panels */
+    bool map;                     /* packed experts stay in a mapped file */
 } lora_run;
 
 typedef struct { char name[112]; bool adapter, frozen; int64_t n, at; } lora_param;     /* at: weights [n], then m [n], v [n], in data */
@@ -43,7 +45,7 @@ typedef struct {
     int32_t load[LORA_LAYERS * LORA_EXPERTS];                 /* of the last step */
     lora_param param[LORA_PARAMS]; int n_params, n_calls, n_exchanges, n_panels;       /* exchanges: calls of the step that send rows to other ranks;
                                                                                                       panels: weights that lie so */
-    int64_t n_floats, slab_bytes, planned_bytes;
+    int64_t n_floats, slab_bytes, planned_bytes, n_mapped;     /* mapped: stacks that stay in a file */
     int status; char text[1200];
     float data[LORA_FLOATS];
 } lora_result;
@@ -103,6 +105,7 @@ static inline cdr_compile_opts lora_opts(const lora_run *c, int rank)
     o.adapter_init = c->init;
     if (c->packed) o.experts_dtype = CDR_MXFP4;
     o.rows_only = c->rows_only;
+    o.map_experts = c->map;
     return o;
 }
 
@@ -315,6 +318,7 @@ static inline cdr_status lora_body(const lora_run *c, int rank, lora_result *r, 
     cdr_exec_opts eo = { .bundle = &b, .device = d, .world = world, .mesh = &o.mesh, .poison = c->poison };
     CDR_TRY(cdr_exec_open(&eo, &x, err));
     CDR_TRY(cdr_exec_init(x, LORA_SEED, err));
+    r->n_mapped = mapped_fill(x, &b, &o.mesh, LORA_SEED);
     if (c->filled) lora_fill_b(x, &b, &o.mesh);
     if (c->merged) lora_merge(c, x, &b, o.adapters, n_adapters, pool);
     CDR_TRY(lora_eval(x, &o.mesh, 0, r, err));

@@ -11,6 +11,7 @@
 #ifndef CADRE_SPARSE_RIG_H
 #define CADRE_SPARSE_RIG_H
 #include "models/models.h"
+#include "mapped_rig.h"
 #include "ranks.h"
 #include "run/run.h"
 #include <sys/mman.h>
@@ -26,6 +27,7 @@ typedef struct {
     bool balanced, any_order;                                       /* redundant experts; train.reduce: free */
     int64_t chunk_tokens, chunk_vocab;                              /* of the loss; 0: all */
     int experts_dtype;                                              /* of frozen experts; 0 (F32) reads as -1, as compute */
+    bool map;                                                       /* packed experts stay in a mapped file */
     const char *lora[4];                                            /* adapters on the matrices of these groups, and nothing else trains; NULL first: none */
 } setup;
 
@@ -87,6 +89,7 @@ static inline cdr_compile_opts options(const setup *s, int rank)
     o.loss_chunk_vocab = s->chunk_vocab;
     o.freeze = s->freeze;
     o.n_freeze = s->n_freeze;
+    o.map_experts = s->map;
     o.experts_dtype = s->experts_dtype == 0 ? -1 : s->experts_dtype;
     return o;
 }
@@ -127,6 +130,7 @@ static inline cdr_status open_on(const setup *s, cdr_comm *world, rig *r, cdr_er
     cdr_exec_opts eo = { .bundle = &r->b, .device = r->d, .world = world, .mesh = &r->o.mesh, .poison = true };
     CDR_TRY(cdr_exec_open(&eo, &r->x, err));
     CDR_TRY(cdr_exec_init(r->x, 5, err));
+    mapped_fill(r->x, &r->b, &r->o.mesh, 5);
     int32_t warm = s->warm;
     cdr_exec_put_run(r->x, cdr_program_find(&r->b, &r->b.progs[CDR_PROG_STEP], "dsa_dense"), &warm, sizeof warm);
     return CDR_OK;

@@ -84,6 +84,7 @@ typedef struct {
     cdr_shard_opts parallel;       /* mesh.expert > 1: how rows travel; how the loss reads a split head */
     const cdr_adapter *adapters; int n_adapters; int adapter_init;    /* cdr_adapter_init; every other parameter is named in freeze */
     int experts_dtype;             /* frozen stacks of experts in memory: CDR_MXFP4, CDR_BF16; -1: MXFP4 where cdr_param.packed, else as compute */
+    bool map_experts;              /* packed stacks that only experts read stay in the mapped files that they come from: cdr_exec_map gives the addresses */
     /* optimizer */
     double weight_decay, beta1, beta2, eps, max_grad_norm;
     bool muon, muon_nesterov, muon_per_head; int muon_iterations;    /* parameters whose rule is MUON take it, else ADAMW */

@@ -48,6 +48,7 @@ cdr_status cdr__shard(cdr_pass *p);
 cdr_status cdr__differentiate(cdr_pass *p);
 cdr_status cdr__update(cdr_pass *p);
 cdr_status cdr__select(cdr_pass *p);
+void cdr__mapped(cdr_pass *p);             /* the first part of shard: which stacks stay in their files (cdr_param.mapped), and why others do not */
 void cdr__layouts(cdr_pass *p);            /* the second part of select: how weights lie in memory */
 void cdr__call_types(const cdr_graph *g, const cdr_call *c, cdr_type t[CDR_MAX_OPERANDS]);       /* absent operands: dtype CDR_N_DTYPES */
 cdr_status cdr__policy(cdr_pass *p);

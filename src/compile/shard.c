@@ -45,6 +45,12 @@ static cdr_status split_params(cdr_pass *p)
         const bool stack = cdr__param_stack(q);
         if (stack) CDR_TRY(check_expert(p, q));
         if (!stack && !cdr__param_big(q)) continue;
+        if (q->mapped) {                       /* all matrices of the rank's part; nothing is gathered */
+            const int expert = cdr_mesh_expert(&p->o->mesh);
+            q->split[0] = expert > 1 ? CDR_AXIS_EXPERT : -1;
+            b->shared[q->shard].t.n[0] = q->global.n[0] / expert;
+            continue;
+        }
         q->split[0] = stack ? CDR_AXIS_EXPERT : CDR_AXIS_SHARD;
         cdr_val part[] = { q->shard, q->master, q->m, q->v };
         for (int k = 0; k < CDR_COUNT(part); k++)
@@ -194,7 +200,7 @@ static cdr_status fetch_unit(rewrite *w, const unit_use *u)
     for (int32_t i = w->first[u->unit]; i >= 0; i = w->next[i]) {
         const cdr_param *q = &w->p->b->params[i];
         const fetch_kind kind = fetch_of(w, q);
-        if (!w->read[i] || (kind == EFSDP && w->efsdp == 1)) continue;
+        if (!w->read[i] || q->mapped || (kind == EFSDP && w->efsdp == 1)) continue;
         in[kind][n[kind]] = q->shard;
         rows[kind][n[kind]++] = kind == EFSDP ? q->global.n[0] / w->expert : q->global.n[0];
         if (n[kind] < CDR_GATHER_MAX) continue;
@@ -228,6 +234,7 @@ static cdr_status shard_list(rewrite *w, const char *name)
 
 cdr_status cdr__shard(cdr_pass *p)
 {
+    cdr__mapped(p);
     if (p->n_shard == 1) return CDR_OK;
     CDR_TRY(split_params(p));
     rewrite w = { .p = p, .expert = cdr_mesh_expert(&p->o->mesh), .efsdp = cdr_mesh_efsdp(&p->o->mesh), .hooks = p->o->parallel };

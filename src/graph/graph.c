@@ -234,7 +234,8 @@ void cdr_param_rows(const cdr_param *q, const cdr_mesh *m, int64_t *first, int64
 {
     int64_t R = q->global.n[0], r = m->rank[CDR_AXIS_SHARD], size = m->size[CDR_AXIS_SHARD], ep = cdr_mesh_expert(m);
     bool split = q->split[0] == CDR_AXIS_SHARD || q->split[0] == CDR_AXIS_EXPERT;
-    if (q->split[0] == CDR_AXIS_EXPERT) r = r % ep * (size / ep) + r / ep;      /* place in the order of experts (struct cdr_mesh) */
+    if (q->mapped) r = r % ep, size = ep;       /* nothing is gathered: a file is mapped by all */
+    else if (q->split[0] == CDR_AXIS_EXPERT) r = r % ep * (size / ep) + r / ep;      /* place in the order of experts (struct cdr_mesh) */
     *first = split ? r * R / size : 0;
     *n = split ? (r + 1) * R / size - *first : R;
 }

@@ -83,6 +83,7 @@ typedef struct {                     /* parameter: one row per stacked tensor */
     bool f32;                        /* kernels read it in F32 whatever the compute dtype is */
     bool packed;                     /* stored as MXFP4: lies so in memory while it is frozen, unless the run says otherwise */
     bool may_idle;                   /* no loss need depend on it: it then stays as it is */
+    bool mapped;                     /* a packed stack that stays in its mapped file (CDR_MAPPED); each rank has all experts of its expert group's part */
     bool adapter;                    /* A or B of a low rank adapter, which the compiler put beside a frozen matrix */
     cdr_val shard, grad, master, m, v;              /* RUN, STEP, RUN, RUN, RUN. master = shard where they are one */
     uint8_t layout; const char *layout_why;         /* cdr_layout of shard, and why it lies so (compile/layout.c) */
@@ -186,6 +187,7 @@ typedef struct cdr_op {
     const cdr_kernel *kernels;    /* best first; ends with name NULL */
     /* The layout (cdr_layout) of input i, a weight in rows, that kernel k can read, and without packing it in a product along its rows (the
      * product across them, as in the backward, packs from panels); CDR_ROWS: no wish. t: of all operands.
+     * CDR_MAPPED for a packed stack: it reads it where a mapped file has it.
      * Where an operator names a layout for an input, `infer` and the kernel take that input in it. NULL: all kernels read rows. */
     int (*layout)(const cdr_kernel *k, int i, const cdr_type *t);
 } cdr_op;

@@ -73,6 +73,7 @@ void cdr_account_bundle(const cdr_bundle *b, cdr_account *a)
     a->exec_bytes = b->exec_bytes[0];
     a->total_bytes = a->run_bytes + a->exec_bytes;
     a->lower_bound_bytes = b->lower_bound[0];
+    for (int32_t v = 0; v < b->n_shared; v++) a->mapped_bytes += (int64_t)cdr_mapped_bytes(&b->shared[v].t);
     const cdr_program *peak = &b->progs[b->peak_prog];
     a->peak_prog = peak->name;
     int32_t at = (int32_t)CDR_MIN(b->peak_call, (int64_t)peak->n_calls - 1);
@@ -128,7 +129,8 @@ void cdr_account_memory(cdr_text *out, const cdr_bundle *b, int program)
         bool shared = v[i] >= b->shared && v[i] < b->shared + b->n_shared;
         char t[64], life[32] = "", padding[64] = "";
         cdr_type_print(t, &v[i]->t);
-        if (v[i]->t.layout != CDR_ROWS) {
+        if (v[i]->t.layout == CDR_MAPPED) snprintf(padding, sizeof padding, ", %zu bytes of a mapped file", cdr_mapped_bytes(&v[i]->t));
+        else if (v[i]->t.layout != CDR_ROWS) {
             cdr_type rows = v[i]->t;
             rows.layout = CDR_ROWS;
             snprintf(padding, sizeof padding, ", %lld bytes of padding", (long long)(cdr_type_bytes(&v[i]->t) - cdr_type_bytes(&rows)));

@@ -24,6 +24,7 @@ typedef struct { double step_s, compute_s, comm_s; cdr_basis basis, link_basis; 
 typedef struct {
     int64_t total_bytes, run_bytes, exec_bytes, lower_bound_bytes;
     int64_t by_class[CDR_N_CLASSES];        /* RUN values; STEP values and live TURN values of the largest program at its peak. Gathered units are `comm` */
+    int64_t mapped_bytes;                   /* beside the total: of files that stay mapped, whose pages the system may drop and read again */
     int64_t unused_bytes;                   /* total minus the sum by class: what placement leaves between values */
     const char *peak_prog, *peak_at;        /* program and call of the peak */
     double flop, memory_bytes;              /* one step: FLOPs executed, bytes of device memory moved */

@@ -5,7 +5,8 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 
-enum { MAX_RUNS = 1000, PERIOD = 65521 };       /* inputs repeat after so many drawn elements: a prime, so no two rows are equal */
+enum { MAX_RUNS = 1000, PERIOD = 65521,       /* inputs repeat after so many drawn elements: a prime, so no two rows are equal */
+       LARGE = 1 << 24, PIECE = 4096 };      /* elements of operands that are made piece by piece; of a piece: whole blocks */
 
 typedef struct { double best, median; int n; } timing;      /* seconds */
 
@@ -68,17 +69,40 @@ static cdr_status make_types(instance *s, const cdr_case *c, cdr_err *err)
     return CDR_OK;
 }
 
-/* values into the type's dtype and layout */
-static void store(const double *value, const cdr_type *t, void *to)
+/* Packed rows as a file has them, behind the table, at addresses that are not aligned. */
+static void lay_mapped(const cdr_type *t, const uint8_t *rows, void *to)
 {
-    if (t->layout == CDR_ROWS) {
-        cdr_from_f64(t->dtype, value, to, cdr_type_elems(t));
-        return;
+    const int64_t n_blocks = t->n[1] * t->n[2] / 32, step = cdr_dtype_bytes(CDR_MXFP4, 32);
+    cdr_mapped *table = to;
+    uint8_t *at = (uint8_t *)to + cdr_type_bytes(t) + 1;
+    for (int64_t e = 0; e < t->n[0]; e++, at += n_blocks * step) {
+        table[e] = (cdr_mapped){ at, at + n_blocks * (step - 1) };
+        for (int64_t b = 0; b < n_blocks; b++, rows += step) {
+            memcpy(at + b * (step - 1), rows, (size_t)step - 1);
+            at[n_blocks * (step - 1) + b] = rows[step - 1];
+        }
     }
-    void *rows = cdr_alloc((size_t)cdr_dtype_bytes(t->dtype, cdr_type_elems(t)));
-    cdr_from_f64(t->dtype, value, rows, cdr_type_elems(t));
-    cdr_panels_put(t, 0, cdr_type_rows(t), rows, to);
-    cdr_free(rows);
+}
+
+/* The operand's values in its dtype and layout. value: all of them, or NULL: those that the rule draws, which are made piece by piece */
+static void store(const double *value, const cdr_fill *f, uint64_t stream, const cdr_type *t, void *to)
+{
+    const int64_t n = cdr_type_elems(t);
+    void *rows = t->layout == CDR_ROWS ? to : cdr_alloc((size_t)cdr_dtype_bytes(t->dtype, n));
+    if (value) cdr_from_f64(t->dtype, value, rows, n);
+    else {
+        double *drawn_once = cdr_alloc(PERIOD * sizeof *drawn_once), piece[PIECE];
+        fill(drawn_once, PERIOD, f, stream);
+        for (int64_t at = 0; at < n; at += PIECE) {
+            const int64_t m = CDR_MIN(n - at, (int64_t)PIECE);
+            for (int64_t i = 0; i < m; i++) piece[i] = drawn_once[(at + i) % PERIOD];
+            cdr_from_f64(t->dtype, piece, (char *)rows + cdr_dtype_bytes(t->dtype, at), m);
+        }
+        cdr_free(drawn_once);
+    }
+    if (t->layout == CDR_MAPPED) lay_mapped(t, rows, to);
+    else if (t->layout != CDR_ROWS) cdr_panels_put(t, 0, cdr_type_rows(t), rows, to);
+    if (rows != to) cdr_free(rows);
 }
 
 /* Dense operands, inputs drawn by the case's rules; outputs uniform in [0, 1), at home in any state that is read. */
@@ -91,15 +115,16 @@ static void make_values(instance *s)
     for (int i = 0; i < n; i++) {
         if (cdr_absent(&s->type[i])) continue;
         const int64_t elems = cdr_type_elems(&s->type[i]);
+        s->bf16 = s->bf16 || s->type[i].dtype == CDR_BF16;
+        if (elems > LARGE && i < c->n_in && c->fill[i].kind != 'f') continue;
         value[i] = cdr_alloc((size_t)CDR_MAX(elems, 1) * sizeof(double));
         fill(value[i], elems, i < c->n_in ? &c->fill[i] : &unit, (uint64_t)i);
-        s->bf16 = s->bf16 || s->type[i].dtype == CDR_BF16;
     }
     if (c->make) c->make(value, s->type, (cdr_rng_key){ 1, 0, 0 });
     for (int i = 0; i < n; i++) {
-        if (!value[i]) continue;
-        s->ptr[i] = aligned(cdr_type_bytes(&s->type[i]), &s->block[i]);
-        store(value[i], &s->type[i], s->ptr[i]);
+        if (cdr_absent(&s->type[i])) continue;
+        s->ptr[i] = aligned(cdr_type_bytes(&s->type[i]) + cdr_mapped_bytes(&s->type[i]) + 1, &s->block[i]);
+        store(value[i], i < c->n_in ? &c->fill[i] : &unit, (uint64_t)i, &s->type[i], s->ptr[i]);
         cdr_free(value[i]);
     }
     s->cost = cdr_op_cost(c->op, c->attr, c->n_in, s->n_out, s->type);

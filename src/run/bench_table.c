@@ -21,8 +21,8 @@ typedef struct {
     const char *name;
     int kind;
     double least, goal;
-    const cdr_case *call[2];         /* RATIO: what is measured, what it is compared with; else the calls whose times add up, NULL: none */
-    bool panels[2];
+    const cdr_case *call[4];         /* RATIO: what is measured, what it is compared with, one call or two each; else the calls whose times add up, NULL: none */
+    bool panels[4];
     double flop[2];                  /* 0: the operator's count */
 } row;
 
@@ -53,15 +53,18 @@ static void routes(double *const *in, const cdr_type *t, cdr_rng_key key)
     const int64_t T = t[0].n[0], A = t[0].n[1], step = of_896.experts / A;
     for (int64_t q = 0; q < T * A; q++) in[0][q] = (double)(q % A * step + (int64_t)(cdr_rng_u64(key, (uint64_t)q) % (uint64_t)step));
 }
-/* Every row to the one expert; in: from perm on. */
-static void all_rows(double *const *in, int64_t T)
+/* Rows to E experts evenly, in order; in: from perm on. */
+static void even_rows(double *const *in, int64_t T, int64_t E)
 {
-    in[1][0] = 0;
-    in[1][1] = (double)T;
+    for (int64_t e = 0; e <= E; e++) in[1][e] = (double)(T * e / E);
     for (int64_t t = 0; t < T; t++) in[0][t] = in[2][t] = (double)t;
 }
-static void rows_of_experts(double *const *in, const cdr_type *t, cdr_rng_key key) { (void)key; all_rows(in + CDR__EX_PERM, t[0].n[0]); }
-static void rows_of_experts_bwd(double *const *in, const cdr_type *t, cdr_rng_key key) { (void)key; all_rows(in + CDR__EXB_X + CDR__EX_PERM, t[0].n[0]); }
+static void rows_of_experts(double *const *in, const cdr_type *t, cdr_rng_key key) { (void)key; even_rows(in + CDR__EX_PERM, t[0].n[0], t[CDR__EX_W1].n[0]); }
+static void rows_of_experts_bwd(double *const *in, const cdr_type *t, cdr_rng_key key)
+{
+    (void)key;
+    even_rows(in + CDR__EXB_X + CDR__EX_PERM, t[0].n[0], t[CDR__EXB_X + CDR__EX_W1].n[0]);
+}
 
 #define M(dt, r, c) { .dtype = dt, .n_dim = 2, .n = { r, c } }
 #define V(dt, n_) { .dtype = dt, .n_dim = 1, .n = { n_ } }
@@ -74,15 +77,15 @@ static void rows_of_experts_bwd(double *const *in, const cdr_type *t, cdr_rng_ke
 #define KDA_IN(dt, T, H, D) M(dt, T, (H) * (D)), M(dt, T, (H) * (D)), M(dt, T, (H) * (D)), M(dt, T, (H) * (D)), M(dt, T, H), M(dt, T, (H) * (D)), \
     V(CDR_F32, H), V(CDR_F32, (H) * (D)), V(CDR_F32, D), V(CDR_I32, T), V(CDR_I32, T)
 #define KDA_FILL NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, NORMAL, { 'c', 0, 0 }, { 'c', -4, 0 }, { 'c', 1, 0 }, MADE, MADE
-/* One expert of inner width 3,072 on rows of 3,584: all m rows are its own. Frozen: no gradient of a weight. */
-#define EXPERTS_IN(dt, m) M(CDR_BF16, m, 3584), M(CDR_F32, m, 1), V(CDR_I32, m), V(CDR_I32, 2), M(CDR_I32, m, 1), \
-    C3(dt, 1, 3072, 3584), C3(dt, 1, 3072, 3584), C3(dt, 1, 3584, 3072), M(CDR_I64, 0, 3)
+/* E experts of inner width 3,072 on rows of 3,584, m rows in all. Frozen: no gradient of a weight. */
+#define EXPERTS_IN(dt, E, m) M(CDR_BF16, m, 3584), M(CDR_F32, m, 1), V(CDR_I32, m), V(CDR_I32, (E) + 1), M(CDR_I32, m, 1), \
+    C3(dt, E, 3072, 3584), C3(dt, E, 3072, 3584), C3(dt, E, 3584, 3072), M(CDR_I64, 0, 3)
 #define EXPERTS_FILL NORMAL, { 'c', 1, 0 }, MADE, MADE, MADE, WEIGHT, WEIGHT, WEIGHT, { 0 }
 enum { NO_ADAPTERS = 0x3f };
-#define EXPERTS(m, dt) &(const cdr_case){ .name = "one expert", .op = &cdr_op_experts, .attr = &one_expert, .n_in = CDR__EX_N, .in = { EXPERTS_IN(dt, m) }, \
+#define EXPERTS(E, m, dt) &(const cdr_case){ .name = #E " experts", .op = &cdr_op_experts, .attr = &one_expert, .n_in = CDR__EX_N, .in = { EXPERTS_IN(dt, E, m) }, \
     .absent = 1u << CDR__EX_TABLE | NO_ADAPTERS << CDR__EX_A1, .fill = { EXPERTS_FILL }, .make = rows_of_experts, .skip_out = 2 }
-#define EXPERTS_BWD(m, dt) &(const cdr_case){ .name = "one expert", .op = &cdr_op_experts_bwd, .attr = &one_expert, .n_in = CDR__EXB_N, \
-    .in = { M(CDR_BF16, m, 3584), EXPERTS_IN(dt, m), [CDR__EXB_GU] = M(CDR_BF16, m, 6144) }, \
+#define EXPERTS_BWD(E, m, dt) &(const cdr_case){ .name = #E " experts", .op = &cdr_op_experts_bwd, .attr = &one_expert, .n_in = CDR__EXB_N, \
+    .in = { M(CDR_BF16, m, 3584), EXPERTS_IN(dt, E, m), [CDR__EXB_GU] = M(CDR_BF16, m, 6144) }, \
     .absent = 1u << (CDR__EXB_X + CDR__EX_TABLE) | NO_ADAPTERS << (CDR__EXB_X + CDR__EX_A1), \
     .fill = { NORMAL, EXPERTS_FILL, [CDR__EXB_GU] = NORMAL }, .make = rows_of_experts_bwd, \
     .skip_out = 1u << CDR__EXB_DW1 | 1u << CDR__EXB_DW3 | 1u << CDR__EXB_DW2 | NO_ADAPTERS << CDR__EXB_DA1 }
@@ -106,9 +109,16 @@ static const cdr_case loss = { .name = "T512 W163840 D2304", .op = &cdr_op_loss_
     .in = { M(CDR_BF16, 512, 2304), M(CDR_BF16, 163840, 2304), V(CDR_I32, 512), V(CDR_F32, 1) },
     .fill = { NORMAL, { 'n', 0.03, 0 }, { 'i', 0, 163839 }, { 'c', 0.001, 0 } } };
 
-#define MXFP4_FWD(m, least_) { "MXFP4 expert 3072x3584, " #m " rows, forward", RATIO, least_, 0, { EXPERTS(m, CDR_MXFP4), EXPERTS(m, CDR_BF16) }, { false, true }, { 0 } }
-#define MXFP4_BWD(m, least_) { "  the same, backward", RATIO, least_, 0, { EXPERTS_BWD(m, CDR_MXFP4), EXPERTS_BWD(m, CDR_BF16) }, { false, true }, { 0 } }
-#define MXFP4_FEW(m) { "MXFP4 expert 3072x3584, " #m " rows, forward", RATIO, 1.3, 0, { EXPERTS(m, CDR_MXFP4), EXPERTS(m, CDR_BF16) }, { false, false }, { 0 } }
+#define MXFP4_FWD(m, least_) { "MXFP4 expert 3072x3584, " #m " rows, forward", RATIO, least_, 0, { EXPERTS(1, m, CDR_MXFP4), EXPERTS(1, m, CDR_BF16) }, { false, true }, { 0 } }
+#define MXFP4_BWD(m, least_) { "  the same, backward", RATIO, least_, 0, { EXPERTS_BWD(1, m, CDR_MXFP4), EXPERTS_BWD(1, m, CDR_BF16) }, { false, true }, { 0 } }
+#define MXFP4_FEW(m) { "MXFP4 expert 3072x3584, " #m " rows, forward", RATIO, 1.3, 0, { EXPERTS(1, m, CDR_MXFP4), EXPERTS(1, m, CDR_BF16) }, { false, false }, { 0 } }
+/* What a LoRA step does with a frozen layer of experts: forward without what it might keep, backward that makes gate and up again */
+#define BWD_AGAIN(E, m, dt) &(const cdr_case){ .name = #E " experts", .op = &cdr_op_experts_bwd, .attr = &one_expert, .n_in = CDR__EXB_N, \
+    .in = { M(CDR_BF16, m, 3584), EXPERTS_IN(dt, E, m) }, .fill = { NORMAL, EXPERTS_FILL }, .make = rows_of_experts_bwd, \
+    .absent = 1u << (CDR__EXB_X + CDR__EX_TABLE) | NO_ADAPTERS << (CDR__EXB_X + CDR__EX_A1) | 1u << CDR__EXB_GU, \
+    .skip_out = 1u << CDR__EXB_DW1 | 1u << CDR__EXB_DW3 | 1u << CDR__EXB_DW2 | NO_ADAPTERS << CDR__EXB_DA1 }
+#define MAPPED_STEP(m, rows_, least_) { "8 mapped MXFP4 experts, " #rows_ " rows each, forward and backward", RATIO, least_, 0, \
+    { EXPERTS(8, m, CDR_MXFP4), BWD_AGAIN(8, m, CDR_MXFP4), EXPERTS(8, m, CDR_BF16), BWD_AGAIN(8, m, CDR_BF16) }, { true, true, true, true }, { 0 } }
 static const row rows[] = {
     { "product 2048x2048x2048 bf16", PEAK, 0.90, 0.95, { LINEAR(2048, 2048, 2048, CDR_BF16) }, { false }, { 0 } },
     { "product 2048x2048x2048 f32", PEAK, 0.88, 0.95, { LINEAR(2048, 2048, 2048, CDR_F32) }, { false }, { 0 } },
@@ -118,6 +128,7 @@ static const row rows[] = {
     MXFP4_FWD(64, 0.80), MXFP4_BWD(64, 0.80),
     MXFP4_FWD(128, 0.90), MXFP4_BWD(128, 0.90),
     MXFP4_FWD(256, 0.95), MXFP4_BWD(256, 0.95),
+    MAPPED_STEP(512, 64, 0.80), MAPPED_STEP(1024, 128, 0.90),
     MXFP4_FEW(16), MXFP4_FEW(4), MXFP4_FEW(1),
     { "KDA H4 T4096 D128, forward", PEAK, 0.35, 0.42, { &kda_fwd }, { false }, { KDA_FLOP } },
     { "KDA H4 T4096 D128, with backward", PEAK, 0.28, 0.35, { &kda_fwd, &kda_bwd }, { false }, { KDA_FLOP, 2.3 * KDA_FLOP } },
@@ -164,10 +175,11 @@ static void not_timed(const table *b, const char *name)
 
 static cdr_status measure(table *b, const row *r, cdr_err *err)
 {
-    cdr__bench_time t[2] = { { 0 } };
+    cdr__bench_time t[4] = { { 0 } };
     double floor_s = 0, bytes = 0, seconds = 0;
     char of[96], kernels[96];
-    for (int i = 0; i < 2 && r->call[i]; i++) {
+    const int n = r->call[2] ? 4 : 2, other = n / 2;
+    for (int i = 0; i < n && r->call[i]; i++) {
         CDR_TRY(cdr__bench_one(r->call[i], CDR__BENCH_BEST, r->panels[i], b->window_s, b->isa, b->n_threads, &t[i], err));
         if (!t[i].kernel) {
             not_timed(b, r->name);
@@ -175,12 +187,13 @@ static cdr_status measure(table *b, const row *r, cdr_err *err)
         }
         const int cls = cdr__bench_class(t[i].kernel);
         b->top.peak[cls] = CDR_MAX(b->top.peak[cls], cdr__bench_quick_peak(cls, b->n_threads));      /* again: the first may have been disturbed */
-        floor_s += (r->flop[i] > 0 ? r->flop[i] : t[i].cost.flop) / b->top.peak[cls];
+        floor_s += (i < 2 && r->flop[i] > 0 ? r->flop[i] : t[i].cost.flop) / b->top.peak[cls];
         bytes += t[i].cost.read + t[i].cost.write;
         seconds += t[i].best;
     }
     cdr_bench_line l = { .name = r->name, .measure = of, .kernel = kernels, .least = r->least, .goal = r->goal, .seconds = seconds };
     const char *lie = t[0].panels ? " in panels" : r->panels[0] ? " in rows" : "";
+    if (r->kind == RATIO) lie = "";
     if (t[1].kernel && strcmp(t[0].kernel->name, t[1].kernel->name) != 0) snprintf(kernels, sizeof kernels, "%s, %s", t[0].kernel->name, t[1].kernel->name);
     else snprintf(kernels, sizeof kernels, "%s%s", t[0].kernel->name, lie);
     switch (r->kind) {
@@ -193,10 +206,10 @@ static cdr_status measure(table *b, const row *r, cdr_err *err)
         snprintf(of, sizeof of, "copying, %.1f GB/s", b->top.copy * 1e-9);
         break;
     default:
-        l.value = t[1].best / t[0].best;
-        l.seconds = t[0].best;
+        l.seconds = t[0].best + (n == 4 ? t[1].best : 0);
+        l.value = (seconds - l.seconds) / l.seconds;
         l.multiple = true;
-        snprintf(of, sizeof of, "bf16 in %s, %.3f ms", t[1].panels ? "panels" : "rows", t[1].best * 1e3);
+        snprintf(of, sizeof of, "bf16 in %s, %.3f ms", t[other].panels ? "panels" : "rows", (seconds - l.seconds) * 1e3);
     }
     cdr_bench_print_line(&l, b->report, b->json);
     return CDR_OK;

@@ -4,7 +4,7 @@
  * values; then every CPU kernel that this machine can run and that does not reject the shapes, in every variant:
  *   rows dense, or with a pitch of cols + 8 and a start that is 8 elements off (unless infer refuses a pitch: the report
  *   says "dense only") · outputs in the inferred dtype, or F32 where the operator can add to them · no add bit, all, each
- *   alone · 1 thread and n_threads. An input lies in panels where the case's type says so.
+ *   alone · 1 thread and n_threads. An input lies in panels, or mapped at odd addresses, where the case's type says so.
  * Each run has 4 KiB canaries around every buffer (scratch too, which has exactly work_bytes), canaries between the
  * columns and the pitch, outputs and scratch pre-filled with NaN, and inputs that are compared afterwards.
  * Value: relative Frobenius distance to the reference <= the case's tolerance; 0 means bit-equal to the rounded reference.
@@ -17,7 +17,8 @@
 
 enum { CANARY_BYTES = CDR_CHECK_MARGIN, CANARY = 0xC5, PITCH_PAD = 8, MAX_FAULT_LINES = 12, MAX_KERNELS = 16 };
 
-typedef struct { unsigned char *block, *p; size_t bytes; } guarded;      /* bytes at p, canaries on both sides */
+/* bytes at p, canaries on both sides. aside: codes and scales that a mapped input has the addresses of */
+typedef struct { unsigned char *block, *p; size_t bytes; uint8_t **aside; int64_t n_aside; } guarded;
 
 typedef enum { F_VALUE, F_GRAD, F_CANARY, F_THREADS, F_BITS, F_OTHER, N_FAULTS } fault_kind;
 
@@ -202,6 +203,25 @@ static void guard_fill_panels(guarded *b, const cdr_type *t, const double *x)
     cdr_free(rows);
 }
 
+/* A mapped input: each array has a block of its own, from which a sanitizer sees a read that goes too far. */
+static void guard_fill_mapped(guarded *b, const cdr_type *t, const double *x)
+{
+    const int64_t E = t->n[0], n = t->n[1] * t->n[2];
+    cdr_mapped *table = (cdr_mapped *)(void *)b->p;
+    float *wide = cdr_alloc(sizeof *wide * (size_t)n);
+    b->n_aside = 2 * E;
+    b->aside = cdr_alloc(sizeof *b->aside * (size_t)b->n_aside);
+    for (int64_t e = 0; e < E; e++) {
+        uint8_t *codes = cdr_alloc((size_t)n / 2 + 1), *scales = cdr_alloc((size_t)n / 32 + 1);
+        for (int64_t i = 0; i < n; i++) wide[i] = (float)x[e * n + i];
+        cdr_mxfp4_encode(wide, codes + 1, scales + 1, n);
+        table[e] = (cdr_mapped){ codes + 1, scales + 1 };
+        b->aside[2 * e] = codes;
+        b->aside[2 * e + 1] = scales;
+    }
+    cdr_free(wide);
+}
+
 /* Rows of x into a guarded buffer of type t; x NULL: NaN. Elements between the columns and the pitch keep the canary. */
 static void guard_fill(guarded *b, const cdr_type *t, const double *x)
 {
@@ -209,7 +229,8 @@ static void guard_fill(guarded *b, const cdr_type *t, const double *x)
     size_t row_bytes = (size_t)cdr_dtype_bytes(t->dtype, cols), step = (size_t)cdr_dtype_bytes(t->dtype, cdr_type_pitch(t));
     if (t->layout != CDR_ROWS) {
         CDR_CHECK(x);                                      /* outputs lie in rows */
-        guard_fill_panels(b, t, x);
+        if (t->layout == CDR_MAPPED) guard_fill_mapped(b, t, x);
+        else guard_fill_panels(b, t, x);
         return;
     }
     for (int64_t r = 0; r < rows; r++) {
@@ -263,6 +284,8 @@ static void fill_buffers(const instance *s, const variant *v, const cdr_type *t,
 static void free_buffers(buffers *b)
 {
     for (int i = 0; i < CDR_MAX_OPERANDS; i++) {
+        for (int64_t k = 0; k < b->buf[i].n_aside; k++) cdr_free(b->buf[i].aside[k]);
+        cdr_free(b->buf[i].aside);
         cdr_free(b->buf[i].block);
         cdr_free(b->saved[i].block);
     }

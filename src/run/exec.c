@@ -181,6 +181,7 @@ static cdr_status run_call(cdr_exec *x, cdr_prog_id q, int32_t i, int mb, cdr_er
     for (int w = 0; w < c->n_wait && !host && st == CDR_OK; w++) st = x->d->ops->wait(x->d, c->stream, r->event[p->waits[c->wait + (uint32_t)w]]);
     if (x->o.trace) fprintf(stderr, "%s %d %s %s mb %d\n", p->name, i, here->origin, here->op, mb);
     int64_t t0 = x->profile ? cdr_now_ns() : 0;
+    cdr__mapped_ahead(x, q, i);
     if (st == CDR_OK) st = r->run[i](&a);
     if (st == CDR_OK && !host && r->event[i] >= 0) st = x->d->ops->record(x->d, c->stream, r->event[i]);
     if (x->o.sync && st == CDR_OK) st = x->d->ops->sync(x->d, err);
@@ -266,6 +267,7 @@ cdr_status cdr_exec_run(cdr_exec *x, cdr_prog_id q, cdr_err *err)
     here->rank = x->o.world ? cdr_comm_rank(x->o.world) : 0;
     x->bad.mb = -1;
     if (x->o.poison) poison(x, q);
+    cdr__mapped_ready(x);
     cdr_alloc_freeze(!x->o.check_finite);
     cdr_status st = CDR_OK;
     for (int32_t t = 0; t < p->n_turns && st == CDR_OK; t++) st = run_turn(x, q, p->turns[t].segment, p->turns[t].mb, err);
@@ -306,17 +308,18 @@ void cdr_exec_get(cdr_exec *x, cdr_prog_id q, const char *name, int inst, void *
     move(x, dst, address(x, &x->b->progs[q], v, inst), bytes);
 }
 
-/* Values in panels are the CPU's: the slab is host memory. Rows are independent, so any cut among threads gives the same bytes. */
+/* Values in panels, or mapped, are the CPU's: the slab is host memory. Rows are independent, so any cut among threads gives the same bytes. */
 enum { PANEL_ROWS = 64 };
 
-static void move_panels(cdr_exec *x, const cdr_type *t, char *panels, int64_t first, int64_t n, char *rows, bool put)
+static void move_rows(cdr_exec *x, const cdr_type *t, char *panels, int64_t first, int64_t n, char *rows, bool put)
 {
     const int64_t row_bytes = cdr_dtype_bytes(t->dtype, cdr_type_cols(t)), n_blocks = cdr_ceil_div(n, PANEL_ROWS);
     CDR_CHECK(x->d->host_sees);
 #pragma omp parallel for num_threads(x->d->n_threads) schedule(static)
     for (int64_t b = 0; b < n_blocks; b++) {
         const int64_t i = b * PANEL_ROWS, m = CDR_MIN(n - i, (int64_t)PANEL_ROWS);
-        if (put) cdr_panels_put(t, first + i, m, rows + i * row_bytes, panels);
+        if (t->layout == CDR_MAPPED) cdr_mapped_get(t, first + i, m, panels, rows + i * row_bytes);
+        else if (put) cdr_panels_put(t, first + i, m, rows + i * row_bytes, panels);
         else cdr_panels_get(t, first + i, m, panels, rows + i * row_bytes);
     }
 }
@@ -325,12 +328,23 @@ void cdr_exec_put_run(cdr_exec *x, cdr_val v, const void *src, size_t bytes)
 {
     CDR_CHECK(v >= 0 && v < x->b->n_shared);
     const cdr_value *val = &x->b->shared[v];
-    CDR_CHECK(bytes <= cdr_exec_run_bytes(x, v));
+    CDR_CHECK(bytes <= cdr_exec_run_bytes(x, v) && val->t.layout != CDR_MAPPED);
     if (val->t.layout == CDR_ROWS) move(x, x->slab + val->offset, src, bytes);
     else {
         CDR_CHECK(bytes == cdr_exec_run_bytes(x, v));
-        move_panels(x, &val->t, x->slab + val->offset, 0, cdr_type_rows(&val->t), (char *)(uintptr_t)src, true);
+        move_rows(x, &val->t, x->slab + val->offset, 0, cdr_type_rows(&val->t), (char *)(uintptr_t)src, true);
     }
+}
+
+void cdr_exec_put_rows(cdr_exec *x, cdr_val v, int64_t first, int64_t n, const void *src)
+{
+    CDR_CHECK(v >= 0 && v < x->b->n_shared);
+    const cdr_type *t = &x->b->shared[v].t;
+    char *at = x->slab + x->b->shared[v].offset;
+    const int64_t row_bytes = cdr_dtype_bytes(t->dtype, cdr_type_cols(t));
+    CDR_CHECK(first >= 0 && n >= 0 && first + n <= cdr_type_rows(t) && (t->pitch == 0 || t->pitch == cdr_type_cols(t)) && t->layout != CDR_MAPPED);
+    if (t->layout == CDR_ROWS) move(x, at + first * row_bytes, src, (size_t)(n * row_bytes));
+    else move_rows(x, t, at, first, n, (char *)(uintptr_t)src, true);
 }
 
 size_t cdr_exec_run_bytes(const cdr_exec *x, cdr_val v)
@@ -358,7 +372,7 @@ void cdr_exec_get_rows(cdr_exec *x, cdr_val v, int64_t first, int64_t n, void *d
     char *at = x->slab + x->b->shared[v].offset;
     const int64_t row_bytes = cdr_dtype_bytes(t->dtype, cdr_type_cols(t));
     CDR_CHECK(first >= 0 && n >= 0 && first + n <= cdr_type_rows(t) && (t->pitch == 0 || t->pitch == cdr_type_cols(t)));
-    if (t->layout != CDR_ROWS) move_panels(x, t, at, first, n, dst, false);
+    if (t->layout != CDR_ROWS) move_rows(x, t, at, first, n, dst, false);
     else memcpy(dst, at + first * row_bytes, (size_t)(n * row_bytes));
 }
 

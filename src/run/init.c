@@ -21,31 +21,40 @@ static float drawn(const cdr_param *q, cdr_rng_key key, uint64_t i)
     }
 }
 
-/* values [first, first + n) of parameter q, global element indices */
-static void draw(const cdr_param *q, uint64_t seed, int64_t first, int64_t n, float *dst, int n_threads)
+void cdr_param_draw(const cdr_param *q, uint64_t seed, int64_t first, int64_t n, float *dst, int n_threads)
 {
     cdr_rng_key key = { seed, q->rng, 0 };
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (int64_t i = 0; i < n; i++) dst[i] = drawn(q, key, (uint64_t)(first + i));
 }
 
+/* Rows of a part's memory, of which the first `rows` rows of axis 0 hold data from row `first` of the whole on; the others are zero. */
+static void init_value(cdr_exec *x, const cdr_param *q, uint64_t seed)
+{
+    enum { CHUNK = 1 << 20 };                            /* elements: the whole may be as large as all else */
+    const cdr_type *t = &x->b->shared[q->shard].t;
+    const int64_t cols = cdr_type_cols(t), n_rows = cdr_type_rows(t), step = CDR_MAX((int64_t)64, CHUNK / CDR_MAX(cols, (int64_t)1) / 64 * 64);
+    int64_t first, rows;
+    cdr_param_rows(q, x->o.mesh, &first, &rows);
+    const int64_t in_row = cdr_type_elems(&q->global) / q->global.n[0], held = rows * in_row, most = CDR_MIN(step, n_rows) * cols;
+    float *wide = cdr_alloc(sizeof *wide * (size_t)CDR_MAX(most, (int64_t)1));
+    char *narrow = cdr_alloc((size_t)cdr_dtype_bytes(t->dtype, most) + 1);
+    for (int64_t r = 0; r < n_rows; r += step) {
+        const int64_t m = CDR_MIN(step, n_rows - r), at = r * cols, n = m * cols, drawn_n = CDR_MAX(CDR_MIN(held - at, n), (int64_t)0);
+        cdr_param_draw(q, seed, first * in_row + at, drawn_n, wide, x->d->n_threads);
+        memset(wide + drawn_n, 0, sizeof *wide * (size_t)(n - drawn_n));
+        cdr_from_f32(t->dtype, wide, narrow, n);
+        cdr_exec_put_rows(x, q->shard, r, m, narrow);
+        if (q->master != CDR_NONE && q->master != q->shard) cdr_exec_put_rows(x, q->master, r, m, wide);
+    }
+    cdr_free(wide);
+    cdr_free(narrow);
+}
+
 cdr_status cdr_exec_init(cdr_exec *x, uint64_t seed, cdr_err *err)
 {
     (void)err;
-    for (int32_t i = 0; i < x->b->n_params; i++) {
-        const cdr_param *q = &x->b->params[i];
-        const cdr_value *shard = &x->b->shared[q->shard];
-        int64_t n = cdr_type_elems(&shard->t), cols = cdr_type_elems(&q->global) / q->global.n[0], first, rows;
-        cdr_param_rows(q, x->o.mesh, &first, &rows);
-        float *wide = cdr_alloc(sizeof *wide * (size_t)n);
-        char *narrow = cdr_alloc((size_t)cdr_dtype_bytes(shard->t.dtype, n));
-        memset(wide, 0, sizeof *wide * (size_t)n);
-        draw(q, seed, first * cols, rows * cols, wide, x->d->n_threads);
-        cdr_from_f32(shard->t.dtype, wide, narrow, n);
-        cdr_exec_put_run(x, q->shard, narrow, (size_t)cdr_dtype_bytes(shard->t.dtype, n));
-        if (q->master != CDR_NONE && q->master != q->shard) cdr_exec_put_run(x, q->master, wide, sizeof *wide * (size_t)n);
-        cdr_free(wide);
-        cdr_free(narrow);
-    }
+    for (int32_t i = 0; i < x->b->n_params; i++)
+        if (!x->b->params[i].mapped) init_value(x, &x->b->params[i], seed);      /* what a file holds: cdr_exec_map */
     return CDR_OK;
 }

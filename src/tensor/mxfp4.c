@@ -88,3 +88,19 @@ void cdr_mxfp4_encode_as(const float *src, const uint8_t *scales, uint8_t *codes
     CDR_CHECK(n >= 0 && n % BLOCK == 0);
     for (int64_t b = 0; b < n / BLOCK; b++) block_codes(src + b * BLOCK, scales[b], codes + b * (BLOCK / 2));
 }
+
+/* In memory a block's codes and its scale are neighbours (tensor.h). */
+void cdr_mapped_get(const cdr_type *t, int64_t first, int64_t n, const void *table, void *rows)
+{
+    const cdr_mapped *m = table;
+    const int64_t n_blocks = cdr_type_cols(t) / BLOCK;
+    uint8_t *y = rows;
+    CDR_CHECK(t->layout == CDR_MAPPED && t->dtype == CDR_MXFP4 && first >= 0 && n >= 0 && first + n <= cdr_type_rows(t));
+    for (int64_t r = first; r < first + n; r++) {
+        const cdr_mapped *of = &m[r / t->n[1]];
+        for (int64_t b = r % t->n[1] * n_blocks, end = b + n_blocks; b < end; b++, y += BLOCK / 2 + 1) {
+            memcpy(y, of->codes + b * (BLOCK / 2), BLOCK / 2);
+            y[BLOCK / 2] = of->scales[b];
+        }
+    }
+}

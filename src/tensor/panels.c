@@ -27,6 +27,7 @@ bool cdr_layout_takes(int layout, const cdr_type *t)
 {
     const cdr_layout_info *l = cdr_layout_row(layout);
     const cdr_dtype_info *d = cdr_dtype_row(t->dtype);
+    if (layout == CDR_MAPPED) return t->dtype == CDR_MXFP4 && t->n_dim == 3 && cdr_type_pitch(t) == cdr_type_cols(t) && cdr_type_cols(t) % d->block_elems == 0;
     if (l->rows == 0) return true;
     if (t->n_dim < 2 || d->block_elems != 1 || (t->pitch != 0 && t->pitch != cdr_type_cols(t))) return false;
     return d->block_bytes * l->pair == 4 || (l->pair == 1 && d->block_bytes == 2);

@@ -50,10 +50,14 @@ void cdr_mxfp4_encode_as(const float *src, const uint8_t *scales, uint8_t *codes
  * reads without packing: element (i, p) at [i / rows][p / pair][i % rows][p % pair]. What pads the last panel, and the last pair of an odd
  * k, is zero. A stack [e][n][k] is one such matrix after the other, each padded by itself.
  *   VNNI64   [n/64][k/2][64][2]   BF16, for products of BF16 pairs       PANEL16  [n/16][k][16]   BF16 or F32, for AVX2
- *                                                                        PANEL64  [n/64][k][64]   BF16 or F32, for AVX-512 in F32 */
-typedef enum { CDR_ROWS, CDR_VNNI64, CDR_PANEL16, CDR_PANEL64, CDR_N_LAYOUTS } cdr_layout;
+ *                                                                        PANEL64  [n/64][k][64]   BF16 or F32, for AVX-512 in F32
+ * MAPPED: a stack [e][n][k] of MXFP4 whose bytes lie where somebody else keeps them, a mapped file; the value itself is a table of e
+ * addresses (cdr_mapped). It is only read. */
+typedef enum { CDR_ROWS, CDR_VNNI64, CDR_PANEL16, CDR_PANEL64, CDR_MAPPED, CDR_N_LAYOUTS } cdr_layout;
 typedef struct { const char *name; const char *what; int rows, pair; } cdr_layout_info;      /* rows 0: no panels */
 const cdr_layout_info *cdr_layout_row(int layout);
+/* A packed matrix as checkpoints have it, two tensors: codes [n][k / 2] and scales [n][k / 32]. Neither need be aligned. */
+typedef struct { const uint8_t *codes, *scales; } cdr_mapped;
 
 typedef struct {
     uint8_t dtype, layout, n_dim;
@@ -69,6 +73,9 @@ int64_t cdr_type_cols(const cdr_type *t);          /* last axis; 1 for n_dim = 0
 int64_t cdr_type_rows(const cdr_type *t);          /* product of the others */
 int64_t cdr_type_pitch(const cdr_type *t);         /* elements between rows, never 0 */
 size_t cdr_type_bytes(const cdr_type *t);          /* extent in memory, pitch included, last row without its tail; panels with their padding */
+size_t cdr_mapped_bytes(const cdr_type *t);        /* of all matrices that a mapped stack has the addresses of; 0: it is not mapped */
+/* Rows first .. first + n - 1 of a mapped stack as rows of CDR_MXFP4. Byte copies. */
+void cdr_mapped_get(const cdr_type *t, int64_t first, int64_t n, const void *table, void *rows);
 /* Panels. takes: can a type (its dtype, axes and pitch; not its layout) lie so? Rows: always. */
 bool cdr_layout_takes(int layout, const cdr_type *t);
 size_t cdr_matrix_bytes(const cdr_type *t);        /* of one matrix of a stack in t's layout, padding included; dense where it is rows */

@@ -8,6 +8,7 @@ static const cdr_layout_info layout_rows[CDR_N_LAYOUTS] = {
     [CDR_VNNI64]  = { "vnni64", "[n/64][k/2][64][2] panels of a [n][k] matrix, for products of BF16 pairs", 64, 2 },
     [CDR_PANEL16] = { "panel16", "[n/16][k][16] panels of a [n][k] matrix, for AVX2", 16, 1 },
     [CDR_PANEL64] = { "panel64", "[n/64][k][64] panels of a [n][k] matrix, for AVX-512 in F32", 64, 1 },
+    [CDR_MAPPED]  = { "mapped", "addresses of packed matrices in a mapped file", 0, 1 },
 };
 
 const cdr_layout_info *cdr_layout_row(int layout)
@@ -66,8 +67,16 @@ size_t cdr_matrix_bytes(const cdr_type *t)
     const cdr_layout_info *l = cdr_layout_row(t->layout);
     CDR_CHECK(t->n_dim >= 2);
     int64_t n = t->n[t->n_dim - 2], k = t->n[t->n_dim - 1];
+    if (t->layout == CDR_MAPPED) return sizeof(cdr_mapped);
     if (l->rows > 0) n = mul(cdr_ceil_div(n, l->rows), l->rows), k = mul(cdr_ceil_div(k, l->pair), l->pair);
     return (size_t)cdr_dtype_bytes(t->dtype, mul(n, k));
+}
+
+size_t cdr_mapped_bytes(const cdr_type *t)
+{
+    cdr_type rows = *t;
+    rows.layout = CDR_ROWS;
+    return t->layout == CDR_MAPPED ? cdr_type_bytes(&rows) : 0;
 }
 
 bool cdr_type_same(const cdr_type *a, const cdr_type *b)

@@ -73,6 +73,7 @@ static int64_t list_tensors(const cdr_session *s, tensor *t)
     for (int32_t i = 0; i < s->bundle.n_params; i++) {
         const cdr_param *q = &s->bundle.params[i];
         cdr_kept x[CDR_MAX_KEPT];
+        if (q->mapped) continue;                             /* a file, which no rank writes */
         for (int k = 0, n_kept = cdr__kept_values(q, x); k < n_kept; k++, n++)
             if (t) t[n] = (tensor){ q->name, x[k].cls, (uint64_t)x[k].v, q->split[0] < 0 ? WHOLE : SPLIT };
     }

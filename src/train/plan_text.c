@@ -28,6 +28,7 @@ static void bytes_text(const plan *p, const plan_class *k, cdr_text *t)
             cdr_text_printf(t, "%s %s %.2f", first ? "" : " |", class_name(p, c), (double)a->by_class[c] * u.scale);
             first = 0;
         }
+    if (a->mapped_bytes > 0) cdr_text_printf(t, "; beside it mapped %.2f", (double)a->mapped_bytes * u.scale);
     if (reserve_of(p) > 0) cdr_text_printf(t, "; beside it reserve %.2f", (double)reserve_of(p) * u.scale);
     if (p->n_classes > 1) cdr_text_printf(t, " (%d rank%s)", k->ranks, k->ranks == 1 ? "" : "s");
     cdr_format_count(total, a->total_bytes);
@@ -124,6 +125,7 @@ static void class_json(const plan *p, const plan_class *k, cdr_jw *w)
     cdr_jw_int(w, "limit_bytes", p->limit);
     cdr_jw_int(w, "reserve_bytes", reserve_of(p));
     cdr_jw_int(w, "total_bytes", a->total_bytes);
+    cdr_jw_int(w, "mapped_bytes", a->mapped_bytes);
     cdr_jw_int(w, "run_bytes", a->run_bytes);
     cdr_jw_int(w, "exec_bytes", a->exec_bytes);
     cdr_jw_int(w, "lower_bound_bytes", a->lower_bound_bytes);

@@ -228,6 +228,9 @@ static cdr_status restore_params(cdr_session *s, cdr_ckpt *ck, bool states, cdr_
         const char *name = n_slices(s, q) > 0 ? slice_of(s, q, 0, CDR_F32, s->pool).name : q->name;
         if (q->train == CDR_FROZEN && !cdr_ckpt_find(ck, name, "weight") && !cdr_ckpt_find(ck, name, "bias")) continue;
         if (q->train == CDR_FROZEN && cdr_ckpt_find(ck, name, "bias")) x[0].cls = "bias";
+        if (q->mapped)
+            CDR_FAIL_ID(err, CDR_EUSER, "precision.experts", "precision.experts: %s holds %s, which this run reads from the packed base where it lies. Copy the base "
+                        "into memory (precision.experts=mxfp4 or bf16)", cdr_ckpt_dir(ck), q->name);
         for (int k = 0; k < (states ? n : 1); k++) CDR_TRY(restore_value(s, ck, states, q, &x[k], err));
     }
     return CDR_OK;

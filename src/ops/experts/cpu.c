@@ -4,13 +4,13 @@
 #include "ops/experts/unpack.h"
 
 enum { NR = 8 };
-static void unpack_panels(bool k_contig, const cdr__pack *s)
+static void unpack_panels(bool k_contig, const cdr__packed *s)
 {
     assert(cdr__gemm_base.nr == NR);
     for (int64_t i = 0; i < s->n_i; i += NR) cdr__unpack_part(1, NR, k_contig, s, i, i + NR);
 }
-static void unpack_cols(const cdr__pack *s) { unpack_panels(false, s); }
-static void unpack_k(const cdr__pack *s) { unpack_panels(true, s); }
+static void unpack_cols(const cdr__packed *s) { unpack_panels(false, s); }
+static void unpack_k(const cdr__packed *s) { unpack_panels(true, s); }
 
 const cdr__experts_isa cdr__experts_base = {
     .gemm = &cdr__gemm_base, .wide = &cdr__gemm_base, .unpack = { unpack_cols, unpack_k },

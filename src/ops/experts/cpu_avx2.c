@@ -43,17 +43,16 @@ CDR__INLINE void transpose16(__m128i x[16], __m128i y[16])
 }
 
 /* 16 columns of B, which are rows of the matrix: their code bytes are transposed, so that a vector has two elements of each column. */
-CDR__INLINE void unpack_rows16(const cdr__pack *s, int64_t i, float *d)
+CDR__INLINE void unpack_rows16(const cdr__packed *s, int64_t i, float *d)
 {
-    const int64_t step = s->pitch / CDR__U_BLOCK * CDR__U_BYTES;
     const __m128i low4 = _mm_set1_epi8(15);
-    const uint8_t *x = cdr__u_block(s, i, 0);
-    for (int64_t p = 0; p < s->n_p; p += CDR__U_BLOCK, x += CDR__U_BYTES) {
+    const uint8_t *x = cdr__u_codes(s, i, 0), *y = cdr__u_at_scale(s, i, 0);
+    for (int64_t p = 0; p < s->n_p; p += CDR__U_BLOCK, x += s->code_step, y += s->scale_step) {
         __m128i row[16], byte[16];
         _Alignas(32) float scale[16];
         for (int l = 0; l < 16; l++) {
-            row[l] = _mm_loadu_si128((const __m128i *)(const void *)(x + l * step));
-            scale[l] = cdr__u_scale(x[l * step + CDR__U_CODES]);
+            row[l] = _mm_loadu_si128((const __m128i *)(const void *)(x + l * s->code_row));
+            scale[l] = cdr__u_scale(y[l * s->scale_row]);
         }
         transpose16(row, byte);
         const __m256 scale0 = _mm256_load_ps(scale), scale1 = _mm256_load_ps(scale + 8);
@@ -64,7 +63,7 @@ CDR__INLINE void unpack_rows16(const cdr__pack *s, int64_t i, float *d)
     }
 }
 
-static void unpack_k(const cdr__pack *s)
+static void unpack_k(const cdr__packed *s)
 {
     for (int64_t i = 0; i < s->n_i; i += NR) {
         if (s->n_i - i >= NR) unpack_rows16(s, i, (float *)(void *)(s->dst + i / NR * s->ld));
@@ -73,14 +72,13 @@ static void unpack_k(const cdr__pack *s)
 }
 
 /* A block is 32 columns of one row of B: two panels */
-static void unpack_cols(const cdr__pack *s)
+static void unpack_cols(const cdr__packed *s)
 {
     const __m128i low4 = _mm_set1_epi8(15);
     for (int64_t p = 0; p < s->n_p; p++)
         for (int64_t i = 0; i < s->n_i; i += CDR__U_BLOCK) {
-            const uint8_t *x = cdr__u_block(s, p, i);
-            const __m256 scale = _mm256_set1_ps(cdr__u_scale(x[CDR__U_CODES]));
-            const __m128i byte = _mm_loadu_si128((const __m128i *)(const void *)x);
+            const __m256 scale = _mm256_set1_ps(cdr__u_scale(*cdr__u_at_scale(s, p, i)));
+            const __m128i byte = _mm_loadu_si128((const __m128i *)(const void *)cdr__u_codes(s, p, i));
             const __m128i even = _mm_and_si128(byte, low4), odd = _mm_and_si128(_mm_srli_epi16(byte, 4), low4);
             float *d = (float *)(void *)(s->dst + i / NR * s->ld + p * NR);
             store16(d, _mm_unpacklo_epi8(even, odd), scale, scale);

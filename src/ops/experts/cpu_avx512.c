@@ -40,20 +40,19 @@ CDR__INLINE void words16(const uint8_t *x, int64_t step, __m512i word[4])
 CDR__INLINE __m512 scales16(const uint8_t *x, int64_t step)
 {
     _Alignas(64) float scale[16];
-    for (int l = 0; l < 16; l++) scale[l] = cdr__u_scale(x[l * step + CDR__U_CODES]);
+    for (int l = 0; l < 16; l++) scale[l] = cdr__u_scale(x[l * step]);
     return _mm512_load_ps(scale);
 }
 
 /* 16 columns of B, which are rows of the matrix; d: their place in the panel's first unit */
-CDR__INLINE void unpack_rows16(int pair, int nr, const cdr__pack *s, int64_t i, uint32_t *d)
+CDR__INLINE void unpack_rows16(int pair, int nr, const cdr__packed *s, int64_t i, uint32_t *d)
 {
-    const int64_t step = s->pitch / CDR__U_BLOCK * CDR__U_BYTES;
     const __m512 table = values();
-    const uint8_t *x = cdr__u_block(s, i, 0);
-    for (int64_t p = 0; p < s->n_p; p += CDR__U_BLOCK, x += CDR__U_BYTES) {
-        const __m512 scale = scales16(x, step);
+    const uint8_t *x = cdr__u_codes(s, i, 0), *y = cdr__u_at_scale(s, i, 0);
+    for (int64_t p = 0; p < s->n_p; p += CDR__U_BLOCK, x += s->code_step, y += s->scale_step) {
+        const __m512 scale = scales16(y, s->scale_row);
         __m512i word[4];
-        words16(x, step, word);
+        words16(x, s->code_row, word);
         for (int w = 0; w < 4; w++)
             for (int n = 0; n < 8; n += 2, word[w] = _mm512_srli_epi32(word[w], 8)) {
                 const __m512 first = _mm512_mul_ps(_mm512_permutexvar_ps(word[w], table), scale);
@@ -68,7 +67,7 @@ CDR__INLINE void unpack_rows16(int pair, int nr, const cdr__pack *s, int64_t i, 
     }
 }
 
-CDR__INLINE void unpack_k(int pair, int nr, const cdr__pack *s)
+CDR__INLINE void unpack_k(int pair, int nr, const cdr__packed *s)
 {
     for (int64_t i = 0; i < s->n_i; i += 16) {
         if (s->n_i - i >= 16) unpack_rows16(pair, nr, s, i, s->dst + i / nr * s->ld + i % nr);
@@ -78,16 +77,15 @@ CDR__INLINE void unpack_k(int pair, int nr, const cdr__pack *s)
 }
 
 /* 16 columns of row p of B: half a block */
-CDR__INLINE __m512 row16(const cdr__pack *s, int64_t p, int64_t i, __m512i words)
+CDR__INLINE __m512 row16(const cdr__packed *s, int64_t p, int64_t i, __m512i words)
 {
     const __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
-    const uint8_t *x = cdr__u_block(s, p, i);
-    const __m512i codes = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)x));
+    const __m512i codes = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)cdr__u_codes(s, p, i)));
     const __m512i nibble = _mm512_srlv_epi32(_mm512_permutexvar_epi32(words, codes), shift);
-    return _mm512_mul_ps(_mm512_permutexvar_ps(nibble, values()), _mm512_set1_ps(cdr__u_scale(x[CDR__U_CODES])));
+    return _mm512_mul_ps(_mm512_permutexvar_ps(nibble, values()), _mm512_set1_ps(cdr__u_scale(*cdr__u_at_scale(s, p, i))));
 }
 
-CDR__INLINE void unpack_cols(int pair, int nr, const cdr__pack *s)
+CDR__INLINE void unpack_cols(int pair, int nr, const cdr__packed *s)
 {
     const __m512i words = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
     for (int64_t p = 0; p < s->n_p; p += pair)
@@ -103,10 +101,10 @@ CDR__INLINE void unpack_cols(int pair, int nr, const cdr__pack *s)
 }
 
 enum { NR = 64 };
-static void unpack_k_f32(const cdr__pack *s) { unpack_k(1, NR, s); }
-static void unpack_cols_f32(const cdr__pack *s) { unpack_cols(1, NR, s); }
-static void unpack_k_pairs(const cdr__pack *s) { unpack_k(2, NR, s); }
-static void unpack_cols_pairs(const cdr__pack *s) { unpack_cols(2, NR, s); }
+static void unpack_k_f32(const cdr__packed *s) { unpack_k(1, NR, s); }
+static void unpack_cols_f32(const cdr__packed *s) { unpack_cols(1, NR, s); }
+static void unpack_k_pairs(const cdr__packed *s) { unpack_k(2, NR, s); }
+static void unpack_cols_pairs(const cdr__packed *s) { unpack_cols(2, NR, s); }
 
 #define ROWS .situ = &cdr__situ_rows_avx2, .silu = forward, .silu_bwd = backward, .round = { NULL, round_bf16 }
 const cdr__experts_isa cdr__experts_avx512 = {

@@ -251,3 +251,12 @@ const cdr_kernel cdr__experts_ep_bwd_kernels[] = {
     { .name = "base", .bits = "experts_bwd/base", BWD(base) },
     { .name = NULL }
 };
+
+/* Local stacks that are packed may be mapped, but not where matrices move between ranks: where there are slots. */
+int cdr__experts_ep_layout(const cdr_kernel *k, int i, const cdr_type *t)
+{
+    const bool bwd = k >= cdr__experts_ep_bwd_kernels && k < cdr__experts_ep_bwd_kernels + CDR_COUNT(cdr__experts_ep_bwd_kernels);
+    const int m = i - CDR__EX_W1 - (bwd ? CDR__EXB_X : 0), slots = bwd ? CDR__EPB_N + CDR__EPB_OUT_SLOTS : CDR__EX_N + CDR__EP_OUT_SLOTS;
+    if (m < 0 || m > 2 || !cdr_absent(&t[slots + m])) return CDR_ROWS;
+    return cdr__experts_maps(t + (bwd ? CDR__EXB_X : 0), m);
+}

@@ -108,6 +108,8 @@ cdr_status cdr__experts_ep_infer(const void *attr, int n_in, const cdr_type *in,
 cdr_status cdr__experts_ep_infer_bwd(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e);
 cdr_status cdr__experts_ep_grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e);
 cdr_status cdr__experts_shard(cdr_graph *g, const cdr_call *c, const cdr_mesh *m, const cdr_shard_opts *o, cdr_val *out, cdr_err *e);
+int cdr__experts_maps(const cdr_type *fwd, int m);          /* CDR_MAPPED where weight m (0: w1, 1: w3, 2: w2) may stay in a mapped file, else CDR_ROWS */
+int cdr__experts_ep_layout(const cdr_kernel *k, int i, const cdr_type *t);
 cdr_cost cdr__experts_ep_cost(const void *attr, int n_in, int n_out, const cdr_type *t);
 cdr_cost cdr__experts_ep_cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *t);
 

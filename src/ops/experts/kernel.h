@@ -14,10 +14,18 @@
 #include "ops/linear/gemm_isa.h"
 #include "ops/situ/situ.h"
 
+/* Rows of MXFP4, to panels as cdr__pack makes them: unpack.h. Bytes from row to row and from block to block; the first block has X(0, 0). */
+typedef struct {
+    const uint8_t *codes, *scales;
+    int64_t code_row, code_step, scale_row, scale_step;
+    int64_t n_i, n_p;
+    uint32_t *dst; int64_t ld;
+} cdr__packed;
+
 /* ---- one instruction set ---------------------------------------------------------------------------------------- */
 typedef struct {
     const cdr__gemm_isa *gemm, *wide;                                                 /* products of rows with weights; F32 products: (5), (6), adapters */
-    void (*unpack[2])(const cdr__pack *s);                                            /* MXFP4 to panels of gemm, [k_contig]; unpack.h */
+    void (*unpack[2])(const cdr__packed *s);                                          /* MXFP4 to panels of gemm, [k_contig]; unpack.h */
     const cdr__situ_rows *situ;
     void (*silu)(const float *gate_F, float *up_F, int64_t F);                        /* ops/swiglu/rows.inc */
     void (*silu_bwd)(const float *dy_F, float *gate_F, float *up_F, int64_t F);
@@ -60,8 +68,8 @@ typedef struct { uint32_t *piece, *a; float *values, *factor; uint32_t *adapter;
 /* B of a product. operand: CDR__EX_W1 .. W2, with their adapters, or CDR__EX_A1 .. B2. whole: packed for one expert at b, else piece by piece */
 typedef struct { int operand; bool transposed, whole; int64_t k, n, units, expert; uint32_t *b; cdr__experts_block block; } panels;
 
-/* Bytes that are prefetched, line by line: rows of `lines` lines, `pitch` apart. at: lines that were, of n */
-typedef struct { const char *p; int64_t pitch, lines, line, n, at; } cdr__fetch;
+/* Bytes that are prefetched, line by line: rows of `lines` lines, `pitch` apart. at: lines that were, of n. then: what follows them, or NULL */
+typedef struct cdr__fetch { const char *p; int64_t pitch, lines, line, n, at; const struct cdr__fetch *then; } cdr__fetch;
 /* C[m][n] = (first ? 0 : C) + A[m][k] B[k][n], k in units. Row i of A, u along k: a[i * a_row + u * a_col]; groups of mr rows a_group apart,
  * panels of B b_ld. padded: C has room for whole panels. fetch: some lines of it after each tile.
  * narrow: B's panels as BF16, widened in wide, kb units of one panel at a time (0: the ISA's for panels that were made) */

@@ -48,14 +48,14 @@ static cdr_status shaped(const char *op, const char *what, const cdr_type *t, in
     return CDR_OK;
 }
 
-/* A stack of matrices: F32 or BF16, in rows or in panels, or MXFP4, whose rows are whole blocks */
+/* A stack of matrices: F32 or BF16, in rows or in panels, or MXFP4, whose rows are whole blocks, in rows or mapped */
 static cdr_status stack(const char *op, const char *what, const cdr_type *t, cdr_type want, cdr_err *e)
 {
     if (!cdr_absent(t) && t->layout != CDR_ROWS && t->layout < CDR_N_LAYOUTS) {
         cdr_type rows = *t;
         rows.layout = CDR_ROWS;
         if (!cdr_layout_takes(t->layout, &rows)) CDR_FAIL(e, CDR_EINVAL, "%s: %s cannot lie in %s", op, what, cdr_layout_row(t->layout)->name);
-        return shaped(op, what, &rows, -1, want, e);
+        return shaped(op, what, &rows, t->layout == CDR_MAPPED ? CDR_MXFP4 : -1, want, e);
     }
     if (t->dtype != CDR_MXFP4) return shaped(op, what, t, -1, want, e);
     const int block = cdr_dtype_row(CDR_MXFP4)->block_elems;
@@ -81,7 +81,8 @@ static cdr_status check_adapter(const char *op, const cdr_type *in, int m, cdr_e
     const cdr_type *a = &in[CDR__EX_A1 + 2 * m], *b = &in[CDR__EX_B1 + 2 * m], *w = &in[CDR__EX_W1 + m];
     if (cdr_absent(a) && cdr_absent(b)) return CDR_OK;
     if (cdr_absent(a) || cdr_absent(b)) CDR_FAIL(e, CDR_EINVAL, "%s: %s without %s: adapters come in pairs", op, name[m][cdr_absent(a)], name[m][cdr_absent(b)]);
-    if (w->layout != CDR_ROWS) CDR_FAIL(e, CDR_EINVAL, "%s: a matrix with an adapter (%s) lies in rows, not in %s", op, name[m][0], cdr_layout_row(w->layout)->name);
+    if (w->layout != CDR_ROWS && w->layout != CDR_MAPPED)
+        CDR_FAIL(e, CDR_EINVAL, "%s: a matrix with an adapter (%s) lies in rows, not in %s", op, name[m][0], cdr_layout_row(w->layout)->name);
     if (a->n_dim != 3 || a->n[1] < 1) CDR_FAIL(e, CDR_EINVAL, "%s: %s must be [experts, rank, width], rank 1 or more", op, name[m][0]);
     CDR_TRY(shaped(op, name[m][0], a, -1, cdr_type_3d(0, w->n[0], a->n[1], w->n[2]), e));
     return shaped(op, name[m][1], b, -1, cdr_type_3d(0, w->n[0], w->n[1], a->n[1]), e);
@@ -109,6 +110,8 @@ static cdr_status check_inputs(const char *op, const cdr_experts_attr *a, const 
     for (int m = 0; m < 3; m++) CDR_TRY(check_adapter(op, in, m, e));
     if (cdr_absent(table)) return CDR_OK;
     CDR_TRY(shaped(op, "table", table, CDR_I64, cdr_type_2d(0, E, 3), e));
+    for (int i = CDR__EX_W1; i <= CDR__EX_W2; i++)
+        if (in[i].layout == CDR_MAPPED) CDR_FAIL(e, CDR_EINVAL, "%s: mapped weights are addresses already, there may be no table", op);
     for (int i = CDR__EX_W1; i <= CDR__EX_W2; i++)
         if (cdr_type_pitch(&in[i]) != cdr_type_cols(&in[i])) CDR_FAIL(e, CDR_EINVAL, "%s: with a table, rows of weights must be dense", op);
     return CDR_OK;
@@ -196,7 +199,7 @@ static double adapter_flop(const cdr_experts_attr *at, const cdr_type *fwd, cons
 
 static void moved(cdr_cost *c, int n_in, int n_out, const cdr_type *t)
 {
-    for (int i = 0; i < n_in; i++) if (!cdr_absent(&t[i])) c->read += (double)cdr_type_bytes(&t[i]);
+    for (int i = 0; i < n_in; i++) if (!cdr_absent(&t[i])) c->read += (double)(cdr_type_bytes(&t[i]) + cdr_mapped_bytes(&t[i]));
     for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c->write += (double)cdr_type_bytes(&t[i]);
 }
 
@@ -276,6 +279,12 @@ static const cdr_kernel kernels_bwd[] = {
     { .name = NULL }
 };
 
+/* Of weights without a table of their own: packed ones where a file has them */
+int cdr__experts_maps(const cdr_type *fwd, int m)
+{
+    return fwd[CDR__EX_W1 + m].dtype == CDR_MXFP4 && cdr_absent(&fwd[CDR__EX_TABLE]) ? CDR_MAPPED : CDR_ROWS;
+}
+
 /* Frozen weights of F32 or BF16 without adapters: the panels of the kernel's product. */
 static int layout(const cdr_kernel *k, int i, const cdr_type *t)
 {
@@ -286,6 +295,7 @@ static int layout(const cdr_kernel *k, int i, const cdr_type *t)
         const int m = i - CDR__EX_W1 - (bwd ? CDR__EXB_X : 0);
         if ((!bwd && k != &kernels[r]) || m < 0 || m > 2) continue;
         const cdr_type *fwd = t + (bwd ? CDR__EXB_X : 0), *w = &fwd[CDR__EX_W1 + m];
+        if (w->dtype == CDR_MXFP4) return cdr__experts_maps(fwd, m);
         if (!cdr_is_real(w) || !cdr_absent(&fwd[CDR__EX_A1 + 2 * m]) || !cdr_layout_takes(isas[r]->layout, w)) return CDR_ROWS;
         return isas[r]->layout;
     }
@@ -306,11 +316,12 @@ const cdr_op cdr_op_experts_bwd = {
 const cdr_op cdr_op_experts_ep = {
     .name = "experts_ep", .flags = CDR_OP_COLLECTIVE | CDR_OP_COMPUTES, .attr_bytes = sizeof(cdr_experts_ep_attr),
     .optional = ((1u << CDR__EP_N_OUT) - 1) & ~((1u << CDR__EP_OUT_U) | (1u << CDR__EP_OUT_RECV)),
-    .infer = cdr__experts_ep_infer, .grad = cdr__experts_ep_grad, .cost = cdr__experts_ep_cost, .kernels = cdr__experts_ep_kernels
+    .infer = cdr__experts_ep_infer, .grad = cdr__experts_ep_grad, .cost = cdr__experts_ep_cost, .kernels = cdr__experts_ep_kernels,
+    .layout = cdr__experts_ep_layout
 };
 
 const cdr_op cdr_op_experts_ep_bwd = {
     .name = "experts_ep_bwd", .flags = CDR_OP_COLLECTIVE | CDR_OP_COMPUTES | CDR_OP_PARAM_GRAD, .attr_bytes = sizeof(cdr_experts_ep_attr),
     .optional = UINT32_MAX, .add_ok = 1u,
-    .infer = cdr__experts_ep_infer_bwd, .cost = cdr__experts_ep_cost_bwd, .kernels = cdr__experts_ep_bwd_kernels
+    .infer = cdr__experts_ep_infer_bwd, .cost = cdr__experts_ep_cost_bwd, .kernels = cdr__experts_ep_bwd_kernels, .layout = cdr__experts_ep_layout
 };

@@ -90,6 +90,12 @@ enum { NO_TABLE = 1 << CDR__EX_TABLE, NO_TABLE_BWD = 1 << (CDR__EXB_X + CDR__EX_
 #define BWD_P(nm, at, dx, dw, lay, T, A, E, L, I, mk, ab, tl) { .name = nm, .op = &cdr_op_experts_bwd, .attr = &at, .n_in = CDR__EXB_N, \
     .in = { M(dx, T, L), PANELS(dx, dw, lay, T, A, E, L, I) }, .fill = { { 'n', 1, 0 }, FILLS }, .absent = (ab) | NO_GU_BWD | NO_ADAPTERS_BWD, \
     .skip_out = NO_DW | NO_ADAPTERS_OUT, .tol = tl, .make = mk }
+/* mapped, with adapters */
+#define MAPPED_A(dx, da, T, A, E, L, I, k1, k3, k2) PANELS(dx, CDR_MXFP4, CDR_MAPPED, T, A, E, L, I), ADAPTERS(da, E, L, I, k1, k3, k2)
+#define FWD_MA(nm, at, dx, da, T, A, E, L, I, k1, k3, k2, mk, ab, tl) { .name = nm, .op = &cdr_op_experts, .attr = &at, .n_in = CDR__EX_N, \
+    .in = { MAPPED_A(dx, da, T, A, E, L, I, k1, k3, k2) }, .fill = { FILLS }, .absent = ab, .skip_out = NO_GU, .tol = tl, .make = mk }
+#define BWD_MA(nm, at, dx, da, T, A, E, L, I, k1, k3, k2, mk, ab, tl) { .name = nm, .op = &cdr_op_experts_bwd, .attr = &at, .n_in = CDR__EXB_N, \
+    .in = { M(dx, T, L), MAPPED_A(dx, da, T, A, E, L, I, k1, k3, k2) }, .fill = { { 'n', 1, 0 }, FILLS }, .absent = ab, .skip_out = NO_DW, .tol = tl, .make = mk }
 enum { ADAPTERS_ALL = 63 << CDR__EX_A1, NO_13 = 15 << CDR__EX_A1, NO_2 = 3 << CDR__EX_A2, NO_DW = 7 << CDR__EXB_DW1,
        NO_13_BWD = NO_13 << CDR__EXB_X, NO_2_BWD = NO_2 << CDR__EXB_X, NO_13_OUT = 15 << CDR__EXB_DA1, NO_2_OUT = 3 << CDR__EXB_DA2,
        NO_DA = 21 << CDR__EXB_DA1, NO_DB = 42 << CDR__EXB_DA1 };
@@ -167,5 +173,12 @@ const cdr_case cdr_cases_experts[] = {
     BWD_P("T21 k2 E3 L70 I41 f32 panel16", k2, CDR_F32, CDR_F32, CDR_PANEL16, 21, 2, 3, 70, 41, spread_bwd, NO_TABLE_BWD, 2e-6),
     BWD_P("T21 k2 E3 L70 I41 table bf16 panel64", situ2, CDR_BF16, CDR_BF16, CDR_PANEL64, 21, 2, 3, 70, 41, spread_bwd, 0, 5e-3),
     BWD_P("T5 k1 E2 L640 I840 bf16 vnni64, in pieces", k1, CDR_BF16, CDR_BF16, CDR_VNNI64, 5, 1, 2, 640, 840, spread_bwd, NO_TABLE_BWD, 5e-3),
+    FWD_P("T11 k2 E4 L64 I32 mxfp4 mapped", k2, CDR_F32, CDR_MXFP4, CDR_MAPPED, 11, 2, 4, 64, 32, spread, NO_TABLE, 1e-6),
+    FWD_P("T30 k2 E3 L160 I96 mxfp4 mapped bf16", situ2, CDR_BF16, CDR_MXFP4, CDR_MAPPED, 30, 2, 3, 160, 96, spread, NO_TABLE, 4e-3),
+    FWD_P("T9 k1 E2 L864 I640 mxfp4 mapped, in pieces", k1, CDR_F32, CDR_MXFP4, CDR_MAPPED, 9, 1, 2, 864, 640, spread, NO_TABLE, 2e-6),
+    BWD_P("T37 k4 E8 L96 I64 mxfp4 mapped", k4_7, CDR_F32, CDR_MXFP4, CDR_MAPPED, 37, 4, 8, 96, 64, spread_bwd, NO_TABLE_BWD, 2e-6),
+    BWD_P("T8 k1 E2 L640 I864 mxfp4 mapped bf16, in pieces", k1, CDR_BF16, CDR_MXFP4, CDR_MAPPED, 8, 1, 2, 640, 864, spread_bwd, NO_TABLE_BWD, 5e-3),
+    FWD_MA("T15 k2 E4 L64 I96 mxfp4 mapped, ranks 8 1 3", scaled2_situ, CDR_F32, CDR_F32, 15, 2, 4, 64, 96, 8, 1, 3, spread, NO_TABLE, 1e-6),
+    BWD_MA("T20 k2 E4 L160 I96 mxfp4 mapped, ranks 3 3 3", scaled2, CDR_F32, CDR_F32, 20, 2, 4, 160, 96, 3, 3, 3, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 2e-6),
     { .name = NULL }
 };

@@ -25,9 +25,12 @@ enum { EDGE = 32 * 64 };                  /* floats of the largest tile of a pro
 /* ---- products -------------------------------------------------------------------------------------------------------- */
 static void fetch_some(cdr__fetch *f, int64_t n)
 {
-    for (int64_t end = CDR_MIN(f->at + n, f->n); f->at < end; f->at++) {
+    for (int64_t i = 0; i < n; i++) {
+        if (f->at == f->n && f->then) *f = *f->then;
+        if (f->at >= f->n) return;
         __builtin_prefetch(f->p + f->line * 64, 0, 2);
         if (++f->line == f->lines) f->line = 0, f->p += f->pitch;
+        f->at++;
     }
 }
 

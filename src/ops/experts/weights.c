@@ -3,7 +3,7 @@
  *   w_ij = W_ij + sum over k, ascending, of (scale B_ik) A_kj                                                      (1)
  * in F32, one chain that begins with the base's value, so that B = 0 leaves the base's bits, and the same chain whichever way the
  * matrix is read. Such values are made in a block of the matrix that stays in cache, never for more than the panel. Packed weights (MXFP4)
- * are unpacked into panels (unpack.h).
+ * are unpacked into panels (unpack.h), from rows in memory or from a mapped file (tensor.h), to the same bits.
  *
  * A small matrix is packed once for all tiles of its expert. Of a large one, pieces of COLS columns and some of k are packed into what L1 and
  * L2 hold and used at once for all rows of the tile, while what the next piece is made of is fetched.
@@ -14,6 +14,7 @@
 
 enum { BLOCK_ROWS = 64, BLOCK_COLS = 128 };      /* of the matrix, as it lies: multiples of every nr */
 enum { COLS = 64 };                              /* of a piece: a multiple of every nr, and of MXFP4's blocks */
+enum { MX = 32 };                                /* elements of a block of MXFP4 */
 
 static int64_t round_up(int64_t x, int64_t to) { return cdr_ceil_div(x, to) * to; }
 
@@ -54,7 +55,8 @@ panels cdr__experts_panels(const experts *x, int operand, bool transposed, const
     return w;
 }
 
-/* First byte of row i of expert e's matrix of an operand, or of the matrix, i = 0, in panels; only w1, w3, w2 are in the table */
+/* First byte of row i of expert e's matrix of an operand, or of the matrix, i = 0, in panels, or of its addresses where they are mapped;
+ * only w1, w3, w2 are in the table */
 static char *row_at(const experts *x, int operand, int64_t e, int64_t i)
 {
     const cdr_type *t = &x->t[operand], *table = &x->t[CDR__EX_TABLE];
@@ -64,6 +66,39 @@ static char *row_at(const experts *x, int operand, int64_t e, int64_t i)
     if (at) return (char *)x->ptr[operand] + at[e * cdr_type_pitch(table) + operand - CDR__EX_W1] + cdr_dtype_bytes(t->dtype, row);
     if (t->layout != CDR_ROWS) return (char *)x->ptr[operand] + (size_t)e * cdr_matrix_bytes(t);
     return (char *)x->ptr[operand] + cdr_dtype_bytes(t->dtype, e * t->n[1] * cdr_type_pitch(t) + row);
+}
+
+/* Packed rows from (row, col) on: where they lie, in memory or in a mapped file */
+static cdr__packed packed_at(const experts *x, int operand, int64_t e, int64_t row, int64_t col)
+{
+    const cdr_type *t = &x->t[operand];
+    assert(t->dtype == CDR_MXFP4 && col % MX == 0);
+    if (t->layout != CDR_MAPPED) {
+        const int64_t step = cdr_dtype_bytes(CDR_MXFP4, MX), pitch = cdr_dtype_bytes(CDR_MXFP4, cdr_type_pitch(t));
+        const uint8_t *at = (const uint8_t *)row_at(x, operand, e, row) + col / MX * step;
+        return (cdr__packed){ .codes = at, .scales = at + MX / 2, .code_row = pitch, .code_step = step, .scale_row = pitch, .scale_step = step };
+    }
+    const cdr_mapped *m = (const cdr_mapped *)(const void *)row_at(x, operand, e, 0);
+    const int64_t n = cdr_type_cols(t) / MX, at = row * n + col / MX;
+    return (cdr__packed){ .codes = m->codes + at * (MX / 2), .scales = m->scales + at, .code_row = n * (MX / 2), .code_step = MX / 2, .scale_row = n, .scale_step = 1 };
+}
+
+/* n elements from (row, col) on, of the base, as F32 */
+static void base_values(const experts *x, const panels *w, int64_t row, int64_t col, float *dst, int64_t n)
+{
+    const cdr_type *t = &x->t[w->operand];
+    if (t->layout != CDR_MAPPED) {
+        cdr_to_f32(t->dtype, row_at(x, w->operand, w->expert, row) + cdr_dtype_bytes(t->dtype, col), dst, n);
+        return;
+    }
+    const cdr__packed s = packed_at(x, w->operand, w->expert, row, col);
+    const int64_t step = cdr_dtype_bytes(CDR_MXFP4, MX);
+    uint8_t blocks[BLOCK_COLS];                      /* as rows in memory have them, whose conversion is the fast one */
+    for (int64_t b = 0; b < n / MX; b++) {
+        memcpy(blocks + b * step, s.codes + b * s.code_step, MX / 2);
+        blocks[b * step + MX / 2] = s.scales[b * s.scale_step];
+    }
+    cdr_to_f32(CDR_MXFP4, blocks, dst, n);
 }
 
 /* Adds (1)'s sum to rows i .. of the block, whose columns are those that block.adapter holds. */
@@ -96,7 +131,6 @@ typedef struct { int64_t j, cols, k0, k; uint32_t *b; int64_t ld; } part;
 /* From values that are made block by block. Where the matrix is read transposed, its rows are the columns of B. */
 static void pack_made(const experts *x, const panels *w, const part *q)
 {
-    const cdr_type *t = &x->t[w->operand];
     const cdr__gemm_isa *isa = x->isa->gemm;
     const bool tr = w->transposed;
     const int64_t row0 = tr ? q->j : q->k0, rows = tr ? q->cols : q->k, col0 = tr ? q->k0 : q->j, cols = tr ? q->k : q->cols;
@@ -105,8 +139,7 @@ static void pack_made(const experts *x, const panels *w, const part *q)
         pack_adapter(x, w, col0 + c, n_c);
         for (int64_t i = 0; i < rows; i += BLOCK_ROWS) {
             const int64_t n_r = CDR_MIN(rows - i, BLOCK_ROWS);
-            for (int64_t r = 0; r < n_r; r++)
-                cdr_to_f32(t->dtype, row_at(x, w->operand, w->expert, row0 + i + r) + cdr_dtype_bytes(t->dtype, col0 + c), w->block.values + r * BLOCK_COLS, n_c);
+            for (int64_t r = 0; r < n_r; r++) base_values(x, w, row0 + i + r, col0 + c, w->block.values + r * BLOCK_COLS, n_c);
             add_adapter(x, w, row0 + i, n_r, n_c);
             cdr__pack p = { .src = w->block.values, .pitch = BLOCK_COLS, .n_i = n_c, .n_p = n_r, .dst = q->b + c / isa->nr * q->ld + i * isa->nr, .ld = q->ld };
             if (tr) p.n_i = n_r, p.n_p = n_c, p.dst = q->b + i / isa->nr * q->ld + c * isa->nr;
@@ -159,14 +192,17 @@ static void pack(const experts *x, const panels *w, const part *q)
     const cdr__gemm_isa *isa = x->isa->gemm;
     const cdr_type *t = &x->t[w->operand];
     const int64_t there = cdr_ceil_div(q->k, isa->pair), all = round_up(there, isa->step);
+    const int64_t row = w->transposed ? q->j : q->k0, col = w->transposed ? q->k0 : q->j;
     if (adapted(x, w->operand)) pack_made(x, w, q);
-    else if (t->layout != CDR_ROWS) pack_panels(x, w, q);
+    else if (t->dtype == CDR_MXFP4) {
+        cdr__packed p = packed_at(x, w->operand, w->expert, row, col);
+        p.n_i = q->cols, p.n_p = q->k, p.dst = q->b, p.ld = q->ld;
+        x->isa->unpack[w->transposed](&p);
+    } else if (t->layout != CDR_ROWS) pack_panels(x, w, q);
     else {
-        const int64_t row = w->transposed ? q->j : q->k0, col = w->transposed ? q->k0 : q->j;
         const cdr__pack p = { .src = row_at(x, w->operand, w->expert, row) + cdr_dtype_bytes(t->dtype, col), .pitch = cdr_type_pitch(t), .n_i = q->cols,
                               .n_p = q->k, .dst = q->b, .ld = q->ld };
-        if (t->dtype == CDR_MXFP4) x->isa->unpack[w->transposed](&p);
-        else isa->pack_b[t->dtype][w->transposed](&p);
+        isa->pack_b[t->dtype][w->transposed](&p);
     }
     for (int64_t i = 0; i < q->cols && there < all; i += isa->nr)            /* a step that k does not fill */
         memset(q->b + i / isa->nr * q->ld + there * isa->nr, 0, (size_t)((all - there) * isa->nr) * 4);
@@ -181,12 +217,20 @@ static bool in_place(const experts *x, const panels *w)
     return isa->pair == 1 || (t->dtype == CDR_BF16 && w->units == cdr_ceil_div(w->k, isa->pair));
 }
 
-/* The bytes of the matrix that a piece is made of */
-static cdr__fetch fetch_of(const experts *x, const panels *w, const part *q)
+/* The bytes of the matrix that a piece is made of; *scales: those of a mapped one, which lie elsewhere */
+static cdr__fetch fetch_of(const experts *x, const panels *w, const part *q, cdr__fetch *scales)
 {
     const cdr_type *t = &x->t[w->operand];
     const int64_t row = w->transposed ? q->j : q->k0, col = w->transposed ? q->k0 : q->j;
     const int64_t rows = w->transposed ? q->cols : q->k, cols = w->transposed ? q->k : q->cols;
+    if (t->layout == CDR_MAPPED) {
+        const cdr__packed s = packed_at(x, w->operand, w->expert, row, col);
+        *scales = (cdr__fetch){ .p = (const char *)s.scales, .pitch = s.scale_row, .lines = cols / MX / 64 + 1 };
+        cdr__fetch codes = { .p = (const char *)s.codes, .pitch = s.code_row, .lines = cols / 2 / 64 + 1, .then = scales };
+        scales->n = rows * scales->lines;
+        codes.n = rows * codes.lines;
+        return codes;
+    }
     cdr__fetch f = { .p = row_at(x, w->operand, w->expert, row) + cdr_dtype_bytes(t->dtype, col), .pitch = cdr_dtype_bytes(t->dtype, cdr_type_pitch(t)),
                 .lines = cdr_dtype_bytes(t->dtype, cols) / 64 + 1 };
     f.n = rows * f.lines;
@@ -209,13 +253,14 @@ static void mul_pieces(const experts *x, panels *w, const cdr__product *p)
     const cdr__gemm_isa *isa = x->isa->gemm;
     const int64_t kb = isa->kb * isa->pair, kc = cdr__experts_block_k(isa, p->m, w->units) * isa->pair;
     const int64_t tiles = cdr_ceil_div(p->m, isa->mr);
+    const int layout = x->t[w->operand].layout;
     part q = { .b = w->b, .cols = CDR_MIN(w->n, COLS), .k = CDR_MIN(CDR_MIN(kc, kb), w->k) };
     for (int64_t c0 = 0; q.k > 0; c0 = q.k0) {
         while (q.k > 0 && q.k0 < c0 + kc) {
             const part n = next_piece(w, &q, c0, kc, kb);
             q.ld = round_up(cdr_ceil_div(q.k, isa->pair), isa->step) * isa->nr;
-            cdr__fetch next = { 0 };
-            if (n.k > 0 && x->t[w->operand].layout == CDR_ROWS) next = fetch_of(x, w, &n);
+            cdr__fetch next = { 0 }, scales = { 0 };
+            if (n.k > 0 && (layout == CDR_ROWS || layout == CDR_MAPPED)) next = fetch_of(x, w, &n, &scales);
             pack(x, w, &q);
             cdr__product r = *p;
             r.n = q.cols;
@@ -226,7 +271,7 @@ static void mul_pieces(const experts *x, panels *w, const cdr__product *p)
             r.c = p->c + q.j;
             r.first = p->first && q.k0 == 0;
             r.fetch = &next;         /* fetched beside the tiles, so that packing finds it in cache */
-            r.some = cdr_ceil_div(next.n, tiles * cdr_ceil_div(q.cols, isa->nr));
+            r.some = cdr_ceil_div(next.n + scales.n, tiles * cdr_ceil_div(q.cols, isa->nr));
             cdr__experts_product(isa, &r);
             q.j = n.j, q.cols = n.cols, q.k0 = n.k0, q.k = n.k;
         }
