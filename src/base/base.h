@@ -55,6 +55,7 @@ void cdr_log(cdr_log_level level, const char *fmt, ...) CDR_PRINTF(2, 3);
 typedef struct cdr_pool cdr_pool;
 cdr_pool *cdr_pool_new(void);
 void cdr_pool_free(cdr_pool *p);
+size_t cdr_pool_bytes(const cdr_pool *p);                /* of all pieces */
 void *cdr_pool_alloc(cdr_pool *p, size_t bytes);
 char *cdr_pool_strdup(cdr_pool *p, const char *s);
 char *cdr_pool_strndup(cdr_pool *p, const char *s, size_t n);

@@ -9,7 +9,7 @@
 enum { PIECE_ALIGN = 64, CHUNK_MIN = 8 << 10, CHUNK_MAX = 1 << 20 };
 
 typedef struct chunk { struct chunk *next; char *at; size_t left; } chunk;
-struct cdr_pool { chunk *head; size_t next_bytes; };
+struct cdr_pool { chunk *head; size_t next_bytes, bytes; };          /* bytes: handed out */
 
 /* Per thread: while the thread that runs the steps is frozen, a reader or a checkpoint writer is not. */
 static _Thread_local bool alloc_frozen;
@@ -57,11 +57,14 @@ static chunk *chunk_new(size_t bytes)
     return c;
 }
 
+size_t cdr_pool_bytes(const cdr_pool *p) { return p->bytes; }
+
 void *cdr_pool_alloc(cdr_pool *p, size_t bytes)
 {
     CDR_CHECK(!alloc_frozen);
     if (bytes > SIZE_MAX / 2) out_of_memory(bytes);
     size_t want = cdr_align_up(bytes ? bytes : 1, PIECE_ALIGN);
+    p->bytes += want;
     if (!p->head || p->head->left < want) {
         bool own = want > CHUNK_MAX / 4;
         chunk *c = chunk_new(own ? want : CDR_MAX(p->next_bytes, want));
