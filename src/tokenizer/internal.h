@@ -26,7 +26,7 @@ typedef struct {
     int64_t (*encode)(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids);
     int64_t (*encode_trusted)(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids);        /* NULL: names cut the text, between them encode */
 } cdr__tokenizer_kind;
-extern const cdr__tokenizer_kind cdr__tokenizer_byte, cdr__tokenizer_tiktoken;
+extern const cdr__tokenizer_kind cdr__tokenizer_byte, cdr__tokenizer_tiktoken, cdr__tokenizer_hf_bpe;
 
 struct cdr_tokenizer {
     const cdr__tokenizer_kind *kind;

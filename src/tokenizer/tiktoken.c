@@ -86,7 +86,7 @@ static cdr_status read_line(reader *r, const char *s, size_t n)
     for (; d < end; d++) {
         if (*d < '0' || *d > '9') return bad_line(r, "the rank is no number");
         rank = rank * 10 + (uint64_t)(*d - '0');
-        if (rank >= CDR__MAX_VOCAB) return bad_line(r, "a rank above 4,194,303, which no vocabulary has");
+        if (rank >= CDR__MAX_VOCAB) return bad_line(r, "a rank above 2,097,151, which no vocabulary has");
     }
     r->length[r->n] = (uint32_t)k;
     r->rank[r->n++] = (uint32_t)rank;
@@ -102,7 +102,7 @@ static cdr_status read_lines(reader *r, const char *s, size_t n)
         r->line++;
         if (k > 0 && s[stop - 1] == '\r') k--;
         if (k > 0) {
-            if (r->n == CDR__MAX_VOCAB) return bad_line(r, "more than 4,194,304 tokens");
+            if (r->n == CDR__MAX_VOCAB) return bad_line(r, "more than 2,097,152 tokens");
             CDR_TRY(read_line(r, s + i, k));
         }
         i = stop + 1;
@@ -210,7 +210,7 @@ static cdr_status find_pattern(const cdr_tokenizer_spec *s, int *row, cdr_err *e
 
 static cdr_status make_bpe(cdr_tokenizer *tok, int base, const char *path, const cdr__bpe **out, cdr_err *err)
 {
-    cdr__bpe *b = cdr__bpe_new(tok->pool, tok->at, tok->text, base);
+    cdr__bpe *b = cdr__bpe_new(tok->pool, tok->at, tok->text, base, base);
     for (int id = 0; id < base; id++) {
         int first = cdr__bpe_token(b, id);
         if (first != id) CDR_FAIL_ID(err, CDR_EDATA, "tokenizer.bad-file", "%s: ranks %d and %d are the same token. Copy the file again", path, first, id);

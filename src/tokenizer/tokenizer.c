@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const cdr__tokenizer_kind *const KINDS[] = { &cdr__tokenizer_byte, &cdr__tokenizer_tiktoken };
+static const cdr__tokenizer_kind *const KINDS[] = { &cdr__tokenizer_byte, &cdr__tokenizer_tiktoken, &cdr__tokenizer_hf_bpe };
 
 cdr_status cdr_tokenizer_open(const cdr_tokenizer_spec *s, cdr_tokenizer **tok, cdr_err *err)
 {
