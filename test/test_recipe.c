@@ -197,7 +197,8 @@ static void what_is_not_here_yet_says_so(void)
     T_STR(value("data.train"), "[{path: a, name: a, format: messages, train_on: last, columns: {messages: dialog, role: who}}]");
     refused("model: {path: m}\ndata: {train: [{path: a, columns: body}]}\n", "config.bad-value", "columns");
     refused("model: {path: m}\ndata: {train: [{path: a, train_on: first}]}\n", "config.bad-value", "assistant");
-    refused("model: {path: m}\ndata: {train: a, tokenizer: dir/tok}\n", "config.not-in-version", "data.tokenizer is dir/tok");
+    T_CHECK(parse("model: {path: m}\ndata: {train: a, tokenizer: dir/tok}\ntrain: {steps: 1}\n") == CDR_OK);
+    T_STR(value("data.tokenizer"), "dir/tok");
     /* what equals the default is no request */
     T_CHECK(parse(BASE "lora: none\nparallel: {context: 1, expert: 1}\nprecision: {experts: stored}\n") == CDR_OK);
 }

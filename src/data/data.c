@@ -323,8 +323,8 @@ static cdr_status open_data(cdr_data *d, const cdr_data_opts *o, cdr_err *err)
     d->o.train = d->o.eval = NULL;
     d->o.chat = NULL;
     d->o.cache = NULL;
-    d->eos = cdr_tokenizer_special(o->tokenizer, "[EOS]");
-    d->pad = CDR_MAX(cdr_tokenizer_special(o->tokenizer, "[PAD]"), 0);
+    d->eos = cdr_tokenizer_eos(o->tokenizer);
+    d->pad = CDR_MAX(cdr_tokenizer_pad(o->tokenizer), 0);
     d->rows_per_shard = o->micro_batch_tokens / o->sequence_length;
     d->stat.max_docs = o->no_pack ? 1 : o->max_docs > 0 ? o->max_docs : CDR_MAX(o->sequence_length / 64, 1);
     CDR_TRY(cdr__corpus_open(d->pool, o, d->eos, &d->corpus, err));

@@ -33,7 +33,9 @@ static cdr_status byte_open(const cdr_tokenizer_spec *s, cdr_tokenizer *tok, cdr
     tok->growth = 1;
     tok->at = at;
     tok->text = text;
-    return cdr__tokenizer_finish(tok, special, N_SPECIAL, NULL, 0, "byte", err);
+    CDR_TRY(cdr__tokenizer_finish(tok, special, N_SPECIAL, NULL, 0, "byte", err));
+    cdr__tokenizer_roles(tok, NULL);
+    return CDR_OK;
 }
 
 static int64_t byte_encode(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids)

@@ -122,21 +122,22 @@ static int64_t hf_encode_trusted(const cdr_tokenizer *tok, const char *text, siz
 
 /* ---- open ---------------------------------------------------------------------------------------------------- */
 
-static cdr_status hf_open(const cdr_tokenizer_spec *s, cdr_tokenizer *tok, cdr_err *err)
+static cdr_status read_file(cdr_pool *pool, const char *path, cdr_tokenizer *tok, cdr__hf *hf, cdr_err *err)
 {
-    const char *path = cdr__tokenizer_path(tok->pool, s, "tokenizer.json");
-    cdr_pool *pool = cdr_pool_new();                   /* of the file's tree, which is gone when the tokenizer is open */
-    cdr__hf *hf = cdr_pool_alloc(tok->pool, sizeof *hf);
-    const cdr_json *root = NULL;
-    char *text = NULL;
+    const cdr_json *root;
+    char *text;
     size_t bytes;
-    cdr_status st = cdr_file_read(path, MAX_FILE, &text, &bytes, err);
-    if (st == CDR_OK) st = cdr_json_parse(pool, text, bytes, path, &root, err);
-    if (st == CDR_OK) st = cdr__hf_read(root, path, tok, hf, err);
-    for (int i = 0; st == CDR_OK && i < hf->n_special; i++) hf->special[i].name = cdr_pool_strdup(tok->pool, hf->special[i].name);
+    CDR_TRY(cdr_file_read(path, MAX_FILE, &text, &bytes, err));
+    cdr_status st = cdr_json_parse(pool, text, bytes, path, &root, err);
     cdr_free(text);
-    cdr_pool_free(pool);
     CDR_TRY(st);
+    CDR_TRY(cdr__hf_read(root, path, tok, hf, err));
+    for (int i = 0; i < hf->n_special; i++) hf->special[i].name = cdr_pool_strdup(tok->pool, hf->special[i].name);
+    return CDR_OK;
+}
+
+static cdr_status finish(const char *path, cdr_tokenizer *tok, cdr__hf *hf, const cdr_json *config, cdr_err *err)
+{
     (void)cdr__set_property(tok->pool, &hf->space, "s", 1);
     cdr__set_sort(&hf->space);
     tok->own = hf;
@@ -144,8 +145,22 @@ static cdr_status hf_open(const cdr_tokenizer_spec *s, cdr_tokenizer *tok, cdr_e
     cdr_text rules = { 0 };
     cdr_text_printf(&rules, "%d %d %016llx", hf->nfc, hf->ignore_merges, (unsigned long long)hf->merges);
     for (int i = 0; i < hf->n_levels; i++) cdr_text_printf(&rules, "\n%s", hf->regex[i]);
-    st = cdr__tokenizer_finish(tok, hf->special, hf->n_special, rules.s, rules.n, path, err);
+    cdr_status st = cdr__tokenizer_finish(tok, hf->special, hf->n_special, rules.s, rules.n, path, err);
     cdr_text_free(&rules);
+    if (st == CDR_OK) cdr__tokenizer_roles(tok, config);
+    return st;
+}
+
+static cdr_status hf_open(const cdr_tokenizer_spec *s, cdr_tokenizer *tok, cdr_err *err)
+{
+    const char *path = cdr__tokenizer_path(tok->pool, s, "tokenizer.json"), *where;
+    cdr_pool *pool = cdr_pool_new();                   /* of the files' trees, which are gone when the tokenizer is open */
+    cdr__hf *hf = cdr_pool_alloc(tok->pool, sizeof *hf);
+    const cdr_json *config = NULL;
+    cdr_status st = read_file(pool, path, tok, hf, err);
+    if (st == CDR_OK) st = cdr__tokenizer_config(pool, path, &config, &where, err);
+    if (st == CDR_OK) st = finish(path, tok, hf, config, err);
+    cdr_pool_free(pool);
     return st;
 }
 

@@ -36,6 +36,7 @@ struct cdr_tokenizer {
     int n_special;
     const cdr__special *by_id, *by_name;              /* the same ones, sorted */
     int32_t first[257];                               /* by_name[first[b]] .. by_name[first[b + 1]] begin with byte b */
+    int32_t bos, eos, pad;                            /* -1: none */
     uint64_t hash;
     const void *own;                                  /* the kind's */
 };
@@ -49,6 +50,11 @@ int64_t cdr__encode_names(const cdr_tokenizer *tok, const char *text, size_t byt
                           int64_t (*encode)(const cdr_tokenizer *, const char *, size_t, int32_t *));
 /* dir/file, with a name where the spec has none. */
 const char *cdr__tokenizer_path(cdr_pool *pool, const cdr_tokenizer_spec *s, const char *file);
+
+/* tokenizer_config.json beside the file at path, into the pool; *root NULL: not there. *config: its path. */
+cdr_status cdr__tokenizer_config(cdr_pool *pool, const char *path, const cdr_json **root, const char **config, cdr_err *err);
+/* After finish: which ids begin, end and fill texts, as the config says, else [BOS], [EOS], [PAD]. */
+void cdr__tokenizer_roles(cdr_tokenizer *tok, const cdr_json *config);
 
 #ifdef __cplusplus
 }

@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { CHUNK = 400000, RUN = 25000, MAX_SPECIAL = 65536 };
-static const size_t MAX_FILE = (size_t)256 << 20, MAX_CONFIG = (size_t)16 << 20;
+static const size_t MAX_FILE = (size_t)256 << 20;
 
 #define WORD_HEAD "[^\\r\\n\\p{L}\\p{N}]?"
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -146,13 +146,6 @@ static cdr_status by_rank(reader *r, int special, const char **text, uint32_t **
 
 /* ---- special slots ------------------------------------------------------------------------------------------ */
 
-/* Where the file with the names is: beside the model's file. */
-static char *config_path(cdr_pool *pool, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return cdr_pool_printf(pool, "%.*stokenizer_config.json", slash ? (int)(slash + 1 - path) : 0, path);
-}
-
 static cdr_status slot_number(const char *path, const char *key, int base, int special, int64_t *id, cdr_err *err)
 {
     int64_t x = 0;
@@ -167,20 +160,13 @@ static cdr_status slot_number(const char *path, const char *key, int base, int s
 }
 
 /* names[slot]; *special 0 becomes what the file needs, 256 at least. */
-static cdr_status read_names(cdr_pool *pool, const char *path, int base, int *special, const char **names, cdr_err *err)
+static cdr_status read_names(const cdr_json *root, const char *path, int base, int *special, const char **names, cdr_err *err)
 {
-    char *text;
-    size_t bytes;
-    const cdr_json *root = NULL;
-    if (!cdr_exists(path)) {
+    if (!root) {
         if (*special == 0) *special = 256;
         cdr_log(CDR_LOG_WARNING, "%s: not there, so special ids have no names but <|reserved_token_ID|>, and chat formats find none", path);
         return CDR_OK;
     }
-    CDR_TRY(cdr_file_read(path, MAX_CONFIG, &text, &bytes, err));
-    cdr_status st = cdr_json_parse(pool, text, bytes, path, &root, err);
-    cdr_free(text);
-    CDR_TRY(st);
     const cdr_json *decoder = cdr_json_get(root, "added_tokens_decoder");
     int64_t most = 255;
     for (int64_t i = 0; i < cdr_json_count(decoder); i++) {
@@ -231,7 +217,9 @@ static cdr_status make_bpe(cdr_tokenizer *tok, int base, const char *path, const
     return CDR_OK;
 }
 
-static cdr_status read_model(cdr_tokenizer *tok, const cdr_tokenizer_spec *s, const char *path, const char **names, int *base, int *special, cdr_err *err)
+typedef struct { const cdr_json *root; const char *path; const char **names; } config;
+
+static cdr_status read_model(cdr_tokenizer *tok, const cdr_tokenizer_spec *s, const char *path, const config *c, int *base, int *special, cdr_err *err)
 {
     char *data;
     size_t bytes;
@@ -248,7 +236,7 @@ static cdr_status read_model(cdr_tokenizer *tok, const cdr_tokenizer_spec *s, co
     if (st == CDR_OK && r.n == 0) st = cdr_fail(err, CDR_EDATA, "tokenizer.bad-file", "%s: holds no token. Copy the file again", path);
     if (st == CDR_OK && s->base > 0 && r.n != s->base)
         st = cdr_fail(err, CDR_EDATA, "tokenizer.bad-file", "%s: %d tokens, the model has %d beside its special ids. This file belongs to another model", path, r.n, s->base);
-    if (st == CDR_OK) st = read_names(tok->pool, config_path(tok->pool, path), r.n, special, names, err);
+    if (st == CDR_OK) st = read_names(c->root, c->path, r.n, special, c->names, err);
     uint32_t *at = NULL;
     if (st == CDR_OK) st = by_rank(&r, *special, &tok->text, &at);
     tok->at = at;
@@ -265,11 +253,12 @@ static cdr_status tiktoken_open(const cdr_tokenizer_spec *s, cdr_tokenizer *tok,
     if (s->base < 0 || s->base > CDR__MAX_VOCAB || s->special < 0 || s->special > MAX_SPECIAL)
         CDR_FAIL_ID(err, CDR_EUSER, "tokenizer.bad-value", "tokenizer: base %d and special %d are no numbers of ids", s->base, s->special);
     const char *path = cdr__tokenizer_path(tok->pool, s, "tiktoken.model");
-    const char **names = cdr_pool_alloc(tok->pool, sizeof *names * MAX_SPECIAL);
-    CDR_TRY(read_model(tok, s, path, names, &base, &n, err));
+    config c = { .names = cdr_pool_alloc(tok->pool, sizeof *c.names * MAX_SPECIAL) };
+    CDR_TRY(cdr__tokenizer_config(tok->pool, path, &c.root, &c.path, err));
+    CDR_TRY(read_model(tok, s, path, &c, &base, &n, err));
     cdr__special *special = cdr_pool_alloc(tok->pool, sizeof *special * (size_t)CDR_MAX(n, 1));
     for (int i = 0; i < n; i++) {
-        const char *name = names[i] ? names[i] : cdr_pool_printf(tok->pool, "<|reserved_token_%d|>", base + i);
+        const char *name = c.names[i] ? c.names[i] : cdr_pool_printf(tok->pool, "<|reserved_token_%d|>", base + i);
         special[i] = (cdr__special){ .name = name, .n = (uint32_t)strlen(name), .id = base + i };
     }
     own *o = cdr_pool_alloc(tok->pool, sizeof *o);
@@ -279,7 +268,9 @@ static cdr_status tiktoken_open(const cdr_tokenizer_spec *s, cdr_tokenizer *tok,
     tok->growth = 1;
     CDR_TRY(cdr__pattern_compile(PATTERNS[row].regex, path, tok->pool, &o->pattern, err));
     CDR_TRY(make_bpe(tok, base, path, &o->bpe, err));
-    return cdr__tokenizer_finish(tok, special, n, PATTERNS[row].name, strlen(PATTERNS[row].name), path, err);
+    CDR_TRY(cdr__tokenizer_finish(tok, special, n, PATTERNS[row].name, strlen(PATTERNS[row].name), path, err));
+    cdr__tokenizer_roles(tok, c.root);
+    return CDR_OK;
 }
 
 /* ---- text ---------------------------------------------------------------------------------------------------- */

@@ -27,6 +27,9 @@ typedef struct {
     const char *pattern;          /* tiktoken: name of the pre-tokenizer: kimi (default), o200k, cl100k */
 } cdr_tokenizer_spec;
 
+/* Fills type, dir and file by what lies at path: a file (.json: hf_bpe, else tiktoken), or a directory with tiktoken.model or tokenizer.json (of both the one of
+ * type `prefer`, else the first). Borrows path. False: neither is there. */
+bool cdr_tokenizer_find(const char *path, const char *prefer, cdr_pool *pool, cdr_tokenizer_spec *s);
 cdr_status cdr_tokenizer_open(const cdr_tokenizer_spec *s, cdr_tokenizer **tok, cdr_err *err);
 void cdr_tokenizer_close(cdr_tokenizer *tok);                       /* NULL: nothing */
 const char *cdr_tokenizer_type(const cdr_tokenizer *tok);
@@ -36,6 +39,11 @@ uint64_t cdr_tokenizer_hash(const cdr_tokenizer *tok);              /* of everyt
 /* Special ids (control tokens) have names: "<|end_of_msg|>". A slot without a name is <|reserved_token_ID|>. */
 int cdr_tokenizer_special(const cdr_tokenizer *tok, const char *name);                          /* -1: none */
 const char *cdr_tokenizer_special_name(const cdr_tokenizer *tok, int id);                       /* NULL: id is no special */
+
+/* The ids that begin, end and fill texts: bos_token, eos_token and pad_token of tokenizer_config.json, else [BOS], [EOS] and [PAD]; -1: none. */
+int cdr_tokenizer_bos(const cdr_tokenizer *tok);
+int cdr_tokenizer_eos(const cdr_tokenizer *tok);
+int cdr_tokenizer_pad(const cdr_tokenizer *tok);
 
 /* Elements of ids that `bytes` of text may need. */
 int64_t cdr_tokenizer_room(const cdr_tokenizer *tok, size_t bytes);

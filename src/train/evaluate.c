@@ -122,7 +122,7 @@ cdr_status cdr__sample(cdr_session *s, const cdr_sample_opts *o, const char *pro
     if (n_prompt >= S)
         st = cdr_fail(err, CDR_EUSER, "generate.too-long", "--prompt: %lld tokens, the cache holds %lld (train.sequence_length). Shorten the prompt",
                       (long long)n_prompt, (long long)S);
-    int64_t done = 0, n = n_prompt, end_id = cdr_tokenizer_special(s->tok, "[EOS]");
+    int64_t done = 0, n = n_prompt, end_id = cdr_tokenizer_eos(s->tok);
     while (st == CDR_OK && *n_new < o->max_new_tokens && n < S) {
         int32_t k = (int32_t)CDR_MIN(T, n - done);
         st = feed(s, ids, done, k, logits, err);

@@ -25,17 +25,6 @@ cdr_status cdr__session_model(cdr_session *s, cdr_err *err)
     return cdr_machine_load(s->r.machine.file, s->pool, &s->machine, err);
 }
 
-cdr_status cdr__session_tokenizer(cdr_session *s, cdr_err *err)
-{
-    if (s->tok) return CDR_OK;
-    const char *type = strcmp(s->r.data.tokenizer, "model") == 0 ? s->info->tokenizer : s->r.data.tokenizer;
-    CDR_TRY(cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = type }, &s->tok, err));
-    if (cdr_tokenizer_vocab(s->tok) != s->info->vocab)
-        CDR_FAIL_ID(err, CDR_EDATA, "tokenizer.vocab-mismatch", "data.tokenizer: %s has %d tokens, the model has %lld; ids would not match. "
-                    "Take the model's own tokenizer (data.tokenizer=model)", type, cdr_tokenizer_vocab(s->tok), (long long)s->info->vocab);
-    return CDR_OK;
-}
-
 void cdr__session_mesh(cdr_session *s, int rank, int n_ranks)
 {
     s->rank = rank;

@@ -39,6 +39,8 @@ typedef struct {
 cdr_status cdr__session_recipe(cdr_session *s, const char *recipe, const cdr_common *c, cdr_err *err);
 cdr_status cdr__session_model(cdr_session *s, cdr_err *err);               /* after the recipe: model, machine */
 cdr_status cdr__session_tokenizer(cdr_session *s, cdr_err *err);           /* of what reads or writes text; a plan does neither */
+/* A tokenizer at path (a file, or a directory that holds one): one line of text, and members of an open object (w may be NULL). *is false: there is none. */
+cdr_status cdr__inspect_tokenizer(const char *path, bool *is, cdr_text *line, cdr_jw *w, cdr_err *err);
 cdr_status cdr__session_ranks(cdr_session *s, cdr_err *err);
 cdr_status cdr__session_data(cdr_session *s, cdr_err *err);
 /* What the data is opened with, before that: sources and all options of data.*. The tokenizer is open after it. In s->pool. */
