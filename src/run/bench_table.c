@@ -109,9 +109,11 @@ static const cdr_case loss = { .name = "T512 W163840 D2304", .op = &cdr_op_loss_
     .in = { M(CDR_BF16, 512, 2304), M(CDR_BF16, 163840, 2304), V(CDR_I32, 512), V(CDR_F32, 1) },
     .fill = { NORMAL, { 'n', 0.03, 0 }, { 'i', 0, 163839 }, { 'c', 0.001, 0 } } };
 
-#define MXFP4_FWD(m, least_) { "MXFP4 expert 3072x3584, " #m " rows, forward", RATIO, least_, 0, { EXPERTS(1, m, CDR_MXFP4), EXPERTS(1, m, CDR_BF16) }, { false, true }, { 0 } }
+#define MXFP4_FWD(m, least_) { "MXFP4 expert 3072x3584, " #m " rows, forward", RATIO, least_, 0, \
+    { EXPERTS(1, m, CDR_MXFP4), EXPERTS(1, m, CDR_BF16) }, { false, true }, { 0 } }
 #define MXFP4_BWD(m, least_) { "  the same, backward", RATIO, least_, 0, { EXPERTS_BWD(1, m, CDR_MXFP4), EXPERTS_BWD(1, m, CDR_BF16) }, { false, true }, { 0 } }
-#define MXFP4_FEW(m) { "MXFP4 expert 3072x3584, " #m " rows, forward", RATIO, 1.3, 0, { EXPERTS(1, m, CDR_MXFP4), EXPERTS(1, m, CDR_BF16) }, { false, false }, { 0 } }
+#define MXFP4_FEW(m) { "MXFP4 expert 3072x3584, " #m " rows, forward", RATIO, 1.3, 0, \
+    { EXPERTS(1, m, CDR_MXFP4), EXPERTS(1, m, CDR_BF16) }, { false, false }, { 0 } }
 /* What a LoRA step does with a frozen layer of experts: forward without what it might keep, backward that makes gate and up again */
 #define BWD_AGAIN(E, m, dt) &(const cdr_case){ .name = #E " experts", .op = &cdr_op_experts_bwd, .attr = &one_expert, .n_in = CDR__EXB_N, \
     .in = { M(CDR_BF16, m, 3584), EXPERTS_IN(dt, E, m) }, .fill = { NORMAL, EXPERTS_FILL }, .make = rows_of_experts_bwd, \

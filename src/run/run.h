@@ -46,7 +46,8 @@ void cdr_exec_get_rows(cdr_exec *x, cdr_val shared, int64_t first, int64_t n, vo
  * [N, K / 32]. All of them before the first run; the file stays mapped until close. Such values are got as any other, but cannot be put. */
 void cdr_exec_map(cdr_exec *x, cdr_val shared, int64_t local, const uint8_t *codes, const uint8_t *scales);
 int64_t cdr_exec_mapped_bytes(const cdr_exec *x);                         /* of files, by all such values */
-void *cdr_exec_ptr(cdr_exec *x, cdr_prog_id prog, cdr_val v, int mb);     /* address; host-visible on CPU only; panels, or the table of a mapped value, where it lies so */
+/* Address; host-visible on CPU only; panels, or the table of a mapped value, where it lies so */
+void *cdr_exec_ptr(cdr_exec *x, cdr_prog_id prog, cdr_val v, int mb);
 size_t cdr_exec_slab_bytes(const cdr_exec *x, int tier);
 /* Fills every parameter by its init rule, keyed by (seed, parameter's stream, global element index). */
 cdr_status cdr_exec_init(cdr_exec *x, uint64_t seed, cdr_err *err);

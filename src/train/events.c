@@ -1,5 +1,6 @@
 /* events.c: banner, step lines, event log. Forms: spec/interface.md, 7.1 to 7.3. */
 #include "train/events.h"
+#include "train/overhead.h"
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -126,8 +127,11 @@ static void banner_lines(cdr_events *e, const char *how)
             ceiling, cdr_comm_transport(s->world),
             s->r.train.reduce == CDR_REDUCE_TREE ? "tree" : "free");
     if (s->n_ranks > 1) fprintf(e->out, "mesh      %s\n", cdr__mesh_text(s));
-    fprintf(e->out, "memory    %.1f MiB planned (%.3f x its lower bound): weights %.1f, optimizer %.1f, step %.1f\n", mib(total),
-            (double)total / (double)CDR_MAX(b->lower_bound[0], 1), mib(run_class(b, CDR_C_WEIGHT)), mib(run_class(b, CDR_C_OPTIM)), mib(b->exec_bytes[0]));
+    fprintf(e->out, "memory    %.1f MiB planned (%.3f x its lower bound): weights %.1f, optimizer %.1f, step %.1f; beside it overhead %.1f", mib(total),
+            (double)total / (double)CDR_MAX(b->lower_bound[0], 1), mib(run_class(b, CDR_C_WEIGHT)), mib(run_class(b, CDR_C_OPTIM)), mib(b->exec_bytes[0]),
+            mib(cdr__overhead_bytes(s)));
+    if (cdr_exec_mapped_bytes(s->exec) > 0) fprintf(e->out, ", mapped %.1f", mib(cdr_exec_mapped_bytes(s->exec)));
+    fputc('\n', e->out);
     for (int i = 0; i < s->r.n_notes; i++) fprintf(e->out, "note      %s\n", s->r.notes[i]);
     fflush(e->out);
 }

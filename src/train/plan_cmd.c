@@ -34,6 +34,7 @@ static cdr_status compile_rank(plan *p, int rank, bool placed, cdr_bundle *b, cd
     s->opts.unplaced = !placed && s->opts.policy != CDR_POLICY_AUTO;
     cdr_status st = cdr_compile(&s->opts, &s->builder, s->pool, b, err);
     s->opts.unplaced = false;
+    if (s->compile_bytes == 0) s->compile_bytes = (int64_t)cdr_pool_bytes(s->pool);       /* a rank compiles once */
     return st;
 }
 

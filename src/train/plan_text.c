@@ -1,4 +1,5 @@
 /* plan_text.c: a plan as text and as JSON (spec/interface.md, 2.4 and 7.3). Exact figures are bytes; GB and MB are decimal. */
+#include "train/overhead.h"
 #include "train/plan_cmd.h"
 #include <stdlib.h>
 
@@ -28,7 +29,6 @@ static void bytes_text(const plan *p, const plan_class *k, cdr_text *t)
             cdr_text_printf(t, "%s %s %.2f", first ? "" : " |", class_name(p, c), (double)a->by_class[c] * u.scale);
             first = 0;
         }
-    if (a->mapped_bytes > 0) cdr_text_printf(t, "; beside it mapped %.2f", (double)a->mapped_bytes * u.scale);
     if (reserve_of(p) > 0) cdr_text_printf(t, "; beside it reserve %.2f", (double)reserve_of(p) * u.scale);
     if (p->n_classes > 1) cdr_text_printf(t, " (%d rank%s)", k->ranks, k->ranks == 1 ? "" : "s");
     cdr_format_count(total, a->total_bytes);
@@ -38,6 +38,26 @@ static void bytes_text(const plan *p, const plan_class *k, cdr_text *t)
     if (p->limit > 0) cdr_text_printf(t, a->total_bytes <= p->limit ? " of %s: fits, %s free" : " of %s: does not fit, short by %s", limit, off);
     cdr_text_printf(t, "; peak at %s %s; placement %.4f x its lower bound\n", a->peak_prog, a->peak_at,
                     (double)a->total_bytes / (double)CDR_MAX(a->lower_bound_bytes, 1));
+}
+
+/* What a process takes beside the slab; of a device, the process is on the host. */
+static void beside_text(const plan *p, const cdr_account *a, cdr_text *t)
+{
+    cdr__overhead_item item[CDR__OVERHEAD];
+    const int n = cdr__overhead(&p->s, item);
+    char total[32];
+    if (a->mapped_bytes > 0) {
+        const unit u = unit_of(a->mapped_bytes);
+        cdr_text_printf(t, "mapped    %.2f %s of packed experts, read where their files have them: pages that the system may drop and read again; no part of the limit\n",
+                        (double)a->mapped_bytes * u.scale, u.name);
+    }
+    cdr_text_printf(t, "overhead  %.1f MB of a process beside that:", (double)cdr__overhead_bytes(&p->s) * 1e-6);
+    for (int i = 0; i < n; i++) cdr_text_printf(t, "%s %s %.1f (%s)", i ? "," : "", item[i].name, (double)item[i].bytes * 1e-6, item[i].what);
+    if (p->kind == CDR_DEV_CPU) {
+        cdr_format_count(total, a->total_bytes + a->mapped_bytes + cdr__overhead_bytes(&p->s));
+        cdr_text_printf(t, "; %s bytes resident at most", total);
+    }
+    cdr_text_printf(t, "\n");
 }
 
 static void traffic_text(const plan *p, const cdr_account *a, cdr_text *t)
@@ -107,6 +127,7 @@ void cdr__plan_text(const plan *p, cdr_text *t)
         cdr__fix_text(t, &p->fix[i]);
         cdr_text_append(t, "\n", 1);
     }
+    beside_text(p, a, t);
     traffic_text(p, a, t);
     time_text(p, a, t);
     cdr_text_printf(t, "verified  ordering, overlap and in-place of every program; same collective order on all %d ranks; program hash %016llx\n", s->n_ranks,
@@ -126,6 +147,7 @@ static void class_json(const plan *p, const plan_class *k, cdr_jw *w)
     cdr_jw_int(w, "reserve_bytes", reserve_of(p));
     cdr_jw_int(w, "total_bytes", a->total_bytes);
     cdr_jw_int(w, "mapped_bytes", a->mapped_bytes);
+    cdr_jw_int(w, "overhead_bytes", cdr__overhead_bytes(&p->s));
     cdr_jw_int(w, "run_bytes", a->run_bytes);
     cdr_jw_int(w, "exec_bytes", a->exec_bytes);
     cdr_jw_int(w, "lower_bound_bytes", a->lower_bound_bytes);
@@ -133,6 +155,10 @@ static void class_json(const plan *p, const plan_class *k, cdr_jw *w)
     cdr_jw_begin(w, "by_class", '{');
     for (int c = 0; c < CDR_N_CLASSES; c++) cdr_jw_int(w, class_name(p, c), a->by_class[c]);
     cdr_jw_int(w, "unused", a->unused_bytes);
+    cdr_jw_end(w, '}');
+    cdr_jw_begin(w, "overhead", '{');
+    cdr__overhead_item item[CDR__OVERHEAD];
+    for (int i = 0, n = cdr__overhead(&p->s, item); i < n; i++) cdr_jw_int(w, item[i].name, item[i].bytes);
     cdr_jw_end(w, '}');
     cdr_jw_end(w, '}');
     cdr_jw_end(w, '}');

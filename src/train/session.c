@@ -199,6 +199,7 @@ cdr_status cdr__session_compile(cdr_session *s, cdr_err *err)
     int64_t t0 = cdr_now_ns();
     CDR_TRY(cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err));
     s->compile_s = (double)(cdr_now_ns() - t0) * 1e-9;
+    s->compile_bytes = (int64_t)cdr_pool_bytes(s->pool);
     int64_t need = s->bundle.run_bytes[0] + s->bundle.exec_bytes[0];
     if (s->opts.budget_bytes > 0 && need > s->opts.budget_bytes) return cdr__does_not_fit(s, err);
     return CDR_OK;

@@ -30,6 +30,7 @@ typedef struct {
     cdr_comm *world; cdr_mesh mesh; int rank, n_ranks;
     cdr_data *data;
     cdr_compile_opts opts; cdr_bundle bundle; double compile_s;
+    int64_t compile_bytes;                          /* of the pool once one rank's program is compiled: recipe, model, program */
     cdr_device *device; cdr_exec *exec;
     int32_t *tokens, *targets, *start, *pos;        /* one micro-batch, host */
     int64_t T;
