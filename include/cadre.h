@@ -65,6 +65,9 @@ typedef struct { cdr_common common; const char *pattern, *device; bool quick; } 
 typedef struct { cdr_common common; const char *verb;   /* show, schema, list, migrate */ const char *arg; bool changed;
                  const char *from, *out;   /* migrate */ } cdr_config_args;
 typedef struct { cdr_common common; int n_ranks; const char *bind, *log_dir; int argc; char **argv; /* COMMAND ... */ } cdr_launch_args;
+typedef struct { cdr_common common; const char *file;   /* a data file, or a recipe */ const char *model; int64_t show, line; /* 0: none */ } cdr_data_check_args;
+typedef struct { cdr_common common; const char *recipe, *out; } cdr_data_pack_args;
+typedef struct { cdr_common common; const char *file, *out, *as; /* text, messages */ double eval_fraction; } cdr_data_make_args;
 typedef struct { cdr_common common; } cdr_doctor_args;
 
 cdr_status cdr_train(const cdr_train_args *a, cdr_result *r, cdr_err *err);
@@ -75,6 +78,9 @@ cdr_status cdr_bench(const cdr_bench_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_check(const cdr_check_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_config(const cdr_config_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_launch(const cdr_launch_args *a, cdr_result *r, cdr_err *err);
+cdr_status cdr_data_check(const cdr_data_check_args *a, cdr_result *r, cdr_err *err);
+cdr_status cdr_data_pack(const cdr_data_pack_args *a, cdr_result *r, cdr_err *err);
+cdr_status cdr_data_make(const cdr_data_make_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_doctor(const cdr_doctor_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_version(cdr_result *r, cdr_err *err);
 

@@ -61,7 +61,10 @@ static void usage_errors_exit_2(void)
         { "launch train tiny-test", "-n N is missing" },
         { "launch -n 0 train tiny-test", "at least one rank" },
         { "launch -n 2", "COMMAND... is missing" },
-        { "data check x", "reserved: not in this version" },
+        { "data check", "FILE or RECIPE is missing" },
+        { "data chek x", "Did you mean check?" },
+        { "data pack tiny-test", "--out DIR is missing" },
+        { "data make dictionary x.dict --out y --line 3", "--line does not belong" },
         { "data make dictionary x.dict", "--out FILE is missing" },
         { "version x", "one argument too many" },
     };

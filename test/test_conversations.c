@@ -158,6 +158,10 @@ static void other_forms(void)
                              "{\"from\": \"observation\", \"value\": \"R\"}, {\"from\": \"gpt\", \"value\": \"A\"}]}", NULL, NULL),
           "<call tool=\"f\" index=\"1\"><argument key=\"a\" type=\"number\">1</argument></call></tools></message>$]<message role=\"tool\" tool=\"f\" "
               "index=\"1\">R</message>$" BOT("A"));
+    T_HAS(view_of("b.jsonl", "{\"conversations\": [{\"from\": \"human\", \"value\": \"Q\"}, {\"from\": \"function_call\", \"value\": "
+                             "\"[{\\\"name\\\": \\\"f\\\"}, {\\\"name\\\": \\\"g\\\"}]\"}, {\"from\": \"observation\", \"value\": \"R\"}, "
+                             "{\"from\": \"observation\", \"value\": \"T\"}]}", NULL, NULL),
+          "<message role=\"tool\" tool=\"f\" index=\"1\">R</message>$<message role=\"tool\" tool=\"g\" index=\"2\">T</message>$");
     T_STR(view_of("b.json", "[{\"instruction\": \"I\", \"input\": \"X\", \"output\": \"A\", \"history\": [[\"q\", \"a\"]], \"system\": \"S\"}]", NULL, NULL),
           SYS("S") USER("q") BOT("a") USER("I\nX") BOT("A"));
     T_STR(view_of("b.json", "{\n  \"instruction\": \"I\",\n  \"input\": \"\",\n  \"output\": \"A\"\n}\n", NULL, NULL), USER("I") BOT("A"));
@@ -222,8 +226,6 @@ static void a_message_decides(void)
     }
     refused("c.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\", \"train\": true, \"weight\": 0}]}", NULL,
             "data.weight", "c.jsonl:1: messages[1].weight: contradicts");
-    refused("c.jsonl", TWO_TURNS "\n{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\", \"weight\": 0.5}]}", NULL,
-            "data.weight", "c.jsonl:2: messages[1].weight: is 0.5");
     refused("c.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\", \"train\": \"yes\"}]}", NULL,
             "data.field", "messages[1].train: must be true, false or a number");
 }
@@ -253,6 +255,730 @@ static void reasoning(void)
     T_STR(view_of("d.jsonl", line, NULL, NULL), USER("Q") BOT("A"));
 }
 
+/* ---- what is refused, and where; what is dropped -------------------------------------------------------------------------- */
+
+static void broken_records(void)
+{
+    refused("e.jsonl", TWO_TURNS "\n\n{\"messages\": [}\n", NULL, "json.syntax", "e.jsonl:3:15:");
+    refused("e.jsonl", TWO_TURNS "\n\n{\"messages\": [{\"role\": \"user\", \"content\": \"cut", NULL, "json.syntax", "e.jsonl:3:");
+    refused("e.json", "[" TWO_TURNS ",\n  {\"messages\": [}]\n", NULL, "json.syntax", "e.json:2:17:");
+    refused("e.json", "[" TWO_TURNS "\n" TWO_TURNS "]", NULL, "json.syntax", "e.json:2:1: ',' or ']' is expected");
+    refused("e.json", "[" TWO_TURNS, NULL, "json.syntax", "cut off");
+    refused("e.json", "[" TWO_TURNS ",", NULL, "json.syntax", "cut off");
+    refused("e.json", "[" TWO_TURNS "] x", NULL, "json.syntax", "one file holds one array");
+    refused("e.json", "[{\n\"text\": \"a\"},{\"text\": \"b\"} {", NULL, "json.syntax", "e.json:2:28:");
+    refused("e.json", "{\"messages\":\n [1,\n 2}\n", NULL, "json.syntax", "e.json:3:3:");
+    refused("e.jsonl", "{\"mesages\": [], \"id\": 1}\n", NULL, "data.format", "e.jsonl:1: no known form of record (it has mesages, id)");
+    refused("e.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"\\u0000\"}]}", NULL, "json.nul", "e.jsonl:1:");
+    refused("e.jsonl", TWO_TURNS "\n[1]\n", NULL, "data.field", "e.jsonl:2: the record is no object");
+    refused("e.jsonl", TWO_TURNS "\n{\"messages\": \"x\"}\n", NULL, "data.field", "e.jsonl:2: messages: is no list");
+    refused("e.jsonl", TWO_TURNS "\n{\"messages\": []}\n", NULL, "data.field", "e.jsonl:2: messages: is no list of messages, or is empty");
+    refused("e.jsonl", "{\"messages\": [{\"role\": \"alien\", \"content\": \"x\"}]}", NULL, "data.role", "e.jsonl:1: messages[0]: its role is alien");
+    refused("e.jsonl", "{\"messages\": [{\"content\": \"x\"}]}", NULL, "data.role", "messages[0]: its role is missing");
+    refused("e.jsonl", "{\"messages\": [{\"role\": \"user\"}]}", NULL, "data.field", "messages[0]: has no content");
+    refused("e.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": 5}]}", NULL, "data.field", "messages[0].content: is no text");
+    refused("e.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": {\"url\": \"a.png\"}}]}]}", NULL, "data.image",
+            "e.jsonl:1: messages[0].content[0]: a part of type image_url; this version trains on text only");
+    refused("e.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"<image>\"}], \"images\": [\"a.png\"]}", NULL, "data.image", "images: this version");
+    refused("e.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\", \"tool_calls\": [{\"name\": \"f\"}]}]}", NULL, "data.role",
+            "only an assistant calls tools");
+    refused("e.jsonl", "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"1\"}]}]}", NULL, "data.field",
+            "messages[0].tool_calls[0]: has no name");
+    refused("e.jsonl", "{\"conversations\": [{\"from\": \"human\", \"value\": \"x\"}, {\"from\": \"narrator\", \"value\": \"y\"}]}", NULL, "data.role",
+            "conversations[1]: it is from narrator");
+    refused("e.jsonl", "{\"conversations\": [{\"from\": \"function_call\", \"value\": \"f(x)\"}]}", NULL, "json.syntax", "conversations[0]");
+    refused("e.jsonl", "{\"instruction\": \"I\"}", NULL, "data.field", "output: is missing");
+    refused("e.jsonl", "{\"instruction\": \"I\", \"output\": \"A\", \"history\": [[\"q\"]]}", NULL, "data.field", "history[0]: is no pair");
+    static const cdr_data_column TYPO[] = { { "mesages", "x" } };
+    refused("e.jsonl", TWO_TURNS, &(cdr_data_source){ .columns = TYPO, .n_columns = 1 }, "data.columns", "Did you mean messages");
+    refused("e.parquet", "PAR1", NULL, "data.format", "to_json");
+    refused("e.jsonl", "", NULL, "data.empty", "e.jsonl");
+    const char *none = chat.format;
+    chat.format = "none";
+    refused("e.jsonl", TWO_TURNS, NULL, "data.no-chat", "e.jsonl:1: a conversation, but");
+    T_STR(view_of("e2.jsonl", "{\"prompt\": \"P\", \"completion\": \"C\"}", NULL, NULL), "P[C[EOS]]");       /* text needs no chat format */
+    chat.format = none;
+}
+
+static void samples_without_a_trained_token(void)
+{
+    const char *text = TWO_TURNS "\n{\"messages\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"Q\"}]}\n" TWO_TURNS "\n"
+                       "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\", \"train\": false}]}\n";
+    refused("f.jsonl", text, NULL, "data.nothing-trained", "f.jsonl:2: 0 of 66 tokens are trained (data.train_on assistant; roles here: system, user). "
+            "Mend the sample, or data.untrained=drop");
+    cdr_data_source src = { .path = in_dir("f.jsonl") };
+    cdr_data_opts o = opts_of(&src, 1);
+    const cdr_data_drop *drops;
+    o.drop_untrained = true;
+    cdr_data *d = open_or_fail(&o);
+    T_CHECK(cdr_data_docs(d, false) == 2 && cdr_data_stats(d)->n_documents == 2 && cdr_data_stats(d)->n_dropped == 2 && cdr_data_drops(d, &drops) == 2);
+    T_CHECK(drops[0].line == 2 && drops[1].line == 4 && drops[0].reason == CDR_DROP_UNTRAINED && drops[0].n == 66 && !drops[0].held_out);
+    T_CHECK(cdr_data_doc_at(d, false, 1).line == 3);
+    cdr_data_close(d);
+    put("f.jsonl", "{\"text\": \"\"}\n{\"text\": \"ab\"}\n");        /* nothing is no fault */
+    d = open_or_fail(&(cdr_data_opts){ .train = &src, .n_train = 1, .tokenizer = tok, .sequence_length = 64, .micro_batch_tokens = 64 });
+    T_CHECK(cdr_data_docs(d, false) == 1 && cdr_data_drops(d, &drops) == 1 && drops[0].line == 1 && drops[0].reason == CDR_DROP_EMPTY);
+    cdr_data_close(d);
+}
+
+static void long_conversations(void)
+{
+    cdr_data_source src = { .path = in_dir("g.jsonl") };
+    cdr_data_opts o = opts_of(&src, 1);
+    const cdr_data_drop *drops;
+    cdr_err err = { 0 };
+    char line[4000], word[1001];
+    memset(word, 'x', 1000);
+    word[1000] = 0;
+    (void)snprintf(line, sizeof line, TWO_TURNS "\n{\"messages\": [{\"role\": \"user\", \"content\": \"%s\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}\n", word);
+    put("g.jsonl", line);
+    cdr_data *d = open_or_fail(&o);
+    T_CHECK(cdr_data_docs(d, false) == 1 && cdr_data_drops(d, &drops) == 1 && drops[0].line == 2 && drops[0].reason == CDR_DROP_LONG && drops[0].n > 1024);
+    cdr_data_close(d);
+    o.long_samples = CDR_LONG_SPLIT;
+    d = open_or_fail(&o);
+    T_CHECK(cdr_data_docs(d, false) == 2 && cdr_data_stats(d)->epoch_samples == 3);
+    int64_t all = cdr_data_stats(d)->epoch_trained;
+    cdr_data_close(d);
+    o.long_samples = CDR_LONG_ERROR;
+    T_CHECK(cdr_data_open(&o, &d, &err) == CDR_EDATA);
+    T_STR(err.id, "data.too-long");
+    T_HAS(err.text, "g.jsonl:2:");
+    o.long_samples = CDR_LONG_TRUNCATE;               /* the answer stands behind the cut */
+    err = (cdr_err){ 0 };
+    T_CHECK(cdr_data_open(&o, &d, &err) == CDR_EDATA);
+    T_STR(err.id, "data.nothing-trained");
+    T_HAS(err.text, "g.jsonl:2:");
+    o.drop_untrained = true;
+    d = open_or_fail(&o);
+    T_CHECK(cdr_data_docs(d, false) == 1 && cdr_data_drops(d, &drops) == 1 && drops[0].reason == CDR_DROP_UNTRAINED && drops[0].line == 2);
+    T_CHECK(cdr_data_stats(d)->epoch_trained < all);
+    cdr_data_close(d);
+    (void)snprintf(line, sizeof line, "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"%s%s\"}]}\n", word, word);
+    put("g.jsonl", line);
+    d = open_or_fail(&o);                             /* cut within the answer: what is left is trained */
+    T_CHECK(cdr_data_docs(d, false) == 1 && cdr_data_doc_at(d, false, 0).n_in == 1024);
+    T_CHECK(cdr_data_doc_at(d, false, 0).n_trained == cdr_data_stats(d)->epoch_trained && cdr_data_stats(d)->epoch_trained < 1024);
+    cdr_data_close(d);
+}
+
+/* ---- layouts and packed files ----------------------------------------------------------------------------------------------- */
+
+static void put_gz(const char *name, const char *text, size_t n)
+{
+    gzFile z = gzopen(in_dir(name), "wb");
+    T_CHECK(gzwrite(z, text, (unsigned)n) == (int)n && gzclose(z) == Z_OK);
+}
+
+static void put_zst(const char *name, const char *text, size_t n)
+{
+    size_t room = ZSTD_compressBound(n), k;
+    char *out = malloc(room);
+    k = ZSTD_compress(out, room, text, n, 3);
+    T_CHECK(!ZSTD_isError(k));
+    put_file(in_dir(name), out, k);
+    free(out);
+}
+
+/* The same three records, however the file is laid out and packed. */
+static void layouts(void)
+{
+    static const char ONE[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a { \\\" \\\\ } ] b\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}";
+    char text[6][1000];
+    int64_t line_of[6][3] = { { 1, 2, 3 }, { 2, 4, 6 }, { 1, 2, 2 }, { 1, 4, 6 }, { 1, 2, 3 }, { 2, 3, 4 } };
+    (void)snprintf(text[0], 1000, "%s\n%s\n%s", ONE, ONE, ONE);
+    (void)snprintf(text[1], 1000, "\n%s\r\n\r\n%s\r\n  \r\n  %s\r\n", ONE, ONE, ONE);
+    (void)snprintf(text[2], 1000, "[%s,\n%s ,  %s]\n", ONE, ONE, ONE);
+    (void)snprintf(text[3], 1000, "{\n\"a\": 1, %s\n\n%s\n\n%s\n", ONE + 1, ONE, ONE);          /* the first one goes over two lines */
+    (void)snprintf(text[4], 1000, "\xef\xbb\xbf%s\n%s\n%s\n", ONE, ONE, ONE);
+    (void)snprintf(text[5], 1000, "[\n%s\n,%s\n,%s\n]", ONE, ONE, ONE);
+    static const char *const NAMES[] = { "h.jsonl", "h.json", "h.jsonl.gz", "h.json.gz", "h.jsonl.zst", "h.json.zst" };
+    for (int i = 0; i < 6; i++)
+        for (int k = 0; k < CDR_COUNT(NAMES); k++) {
+            if (k / 2 == 0) put(NAMES[k], text[i]);
+            else if (k / 2 == 1) put_gz(NAMES[k], text[i], strlen(text[i]));
+            else put_zst(NAMES[k], text[i], strlen(text[i]));
+            cdr_data_source src = { .path = in_dir(NAMES[k]) };
+            cdr_data_opts o = opts_of(&src, 1);
+            cdr_data *d = open_or_fail(&o);
+            T_CHECK(cdr_data_docs(d, false) == 3);
+            for (int64_t n = 0; n < cdr_data_docs(d, false); n++) {
+                T_STR(view(d, false, n), USER("a { \" \\ } ] b") BOT("A"));
+                T_CHECK(cdr_data_doc_at(d, false, n).line == line_of[i][n]);
+            }
+            cdr_data_close(d);
+        }
+    refused("h.json", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]\n", NULL, "json.syntax", "h.json:");
+}
+
+static void sources_together(void)
+{
+    cdr_err err = { 0 };
+    T_CHECK(cdr_make_dirs(in_dir("many"), &err) == CDR_OK);
+    put("many/a.jsonl", TWO_TURNS "\n" TWO_TURNS "\n");
+    put("many/b.json", "[{\"instruction\": \"I\", \"output\": \"O\"}]");
+    put("many/c.txt", "text of its own");
+    put("many/d.jsonl", "{\"text\": \"t\"}");
+    cdr_data_source src[2] = { { .path = in_dir("many") }, { .path = in_dir("many/a.jsonl"), .max_samples = 1, .train_on = CDR_LOSS_LAST, .weight = 2 } };
+    cdr_data_opts o = opts_of(src, 2);
+    cdr_data *d = open_or_fail(&o);
+    T_CHECK(cdr_data_docs(d, false) == 6 && cdr_data_stats(d)->n_conversations == 4 && cdr_data_stats(d)->epoch_samples == 7);
+    T_STR(view(d, false, 2), USER("I") BOT("O"));
+    T_STR(view(d, false, 3), "t[ext of its own[EOS]]");
+    T_STR(view(d, false, 5), USER("Q") HUSH("A") USER("R") BOT("B"));
+    T_STR(cdr_data_form(d), "text and text records and messages and alpaca");
+    cdr_data_close(d);
+}
+
+/* ---- order, ranks, resume ------------------------------------------------------------------------------------------------------ */
+
+enum { N_TALKS = 300, S = 400, MICRO = 800 };
+
+static uint64_t draw(uint64_t i)
+{
+    return cdr_rng_u64((cdr_rng_key){ 78, 2, 0 }, i);
+}
+
+/* N_TALKS conversations of one to four turns, of different lengths; a few without an answer that trains, a few too long. */
+static size_t make_talks(char *out, size_t room)
+{
+    size_t n = 0;
+    for (uint64_t i = 0; i < N_TALKS; i++) {
+        n += (size_t)snprintf(out + n, room - n, "{\"messages\": [{\"role\": \"user\", \"content\": \"ask %llu\"}", (unsigned long long)i);
+        for (uint64_t t = 0; t <= draw(i) % 3; t++) {
+            uint64_t len = draw(1000 + 10 * i + t) % 40;
+            n += (size_t)snprintf(out + n, room - n, ", {\"role\": \"assistant\", \"content\": \"reply %llu.%llu ", (unsigned long long)i, (unsigned long long)t);
+            for (uint64_t k = 0; k < len; k++) out[n++] = (char)('a' + draw(i * 777 + t * 99 + k) % 26);
+            n += (size_t)snprintf(out + n, room - n, "\"}, {\"role\": \"user\", \"content\": \"again %llu\"}", (unsigned long long)t);
+        }
+        n += (size_t)snprintf(out + n, room - n, "]}\n");
+    }
+    return n;
+}
+
+typedef struct { int32_t tokens[MICRO], targets[MICRO], start[MICRO], pos[MICRO]; int64_t n_trained, n_rows; } shard;
+
+static const shard *get(cdr_data *d, int64_t step, int64_t id, int64_t n)
+{
+    static shard s[4];
+    static int k;
+    shard *x = &s[k = (k + 1) % 4];
+    memset(x, 0x55, sizeof *x);
+    cdr_data_shard(d, step, id, n, x->tokens, x->targets, x->start, x->pos, NULL, &x->n_trained, &x->n_rows);
+    return x;
+}
+
+/* A row's pieces against the documents: each piece is a whole conversation, its labels those of the document; seen counts them by line. */
+static int64_t check_row(const cdr_data *d, const shard *x, int64_t r, int *seen)
+{
+    static int32_t ids[4096];
+    static bool trained[4096];
+    int64_t t = r * S, end = t + S, n_pieces = 0, n_trained = 0;
+    while (t < end && x->start[t] <= t) {
+        int64_t u = t, found = -1;
+        while (u < end && x->start[u] == t) u++;
+        for (int64_t i = 0; i < cdr_data_docs(d, false) && found < 0; i++) {
+            cdr_data_doc doc = cdr_data_doc_at(d, false, i);
+            if (doc.n_in != u - t) continue;
+            cdr_data_doc_tokens(d, false, i, 0, doc.n, ids, trained);
+            bool same = true;
+            for (int64_t k = 0; k < doc.n_in && same; k++)
+                same = x->tokens[t + k] == ids[k] && x->targets[t + k] == (trained[k + 1] ? ids[k + 1] : -1);
+            if (same) found = doc.line;
+        }
+        T_CHECK(found > 0);
+        if (found > 0) seen[found]++;
+        for (int64_t k = t; k < u; k++) n_trained += x->targets[k] >= 0;
+        n_pieces++;
+        t = u;
+    }
+    for (; t < end; t++) T_CHECK(x->targets[t] == -1 && x->start[t] == t + 1);
+    T_CHECK(n_pieces >= 1);
+    return n_trained;
+}
+
+static void packed_rows_of_conversations(void)
+{
+    static char text[1 << 18];
+    put_file(in_dir("talks.jsonl"), text, make_talks(text, sizeof text));
+    cdr_data_source src = { .path = in_dir("talks.jsonl") };
+    cdr_data_opts o = opts_of(&src, 1);
+    o.sequence_length = S;
+    o.micro_batch_tokens = MICRO;
+    o.pack_window = 40;
+    cdr_data *d = open_or_fail(&o);
+    const cdr_data_stat *st = cdr_data_stats(d);
+    T_CHECK(st->n_documents > 150 && st->n_dropped > 20 && st->n_documents + st->n_dropped == N_TALKS);
+    static shard first[64];
+    int64_t row = 0, trained = 0;
+    for (int epoch = 0; epoch < 2; epoch++) {         /* each conversation once an epoch, whole, with its own labels; epochs in another order */
+        int seen[N_TALKS + 1] = { 0 };
+        int64_t n = 0;
+        for (; n < st->n_documents && row < 2 * N_TALKS; row++) {
+            const shard *x = get(d, row / 2, 0, 1);
+            if (row % 2 == 0 && row / 2 < 64) first[row / 2] = *x;
+            if (epoch == 1 && row % 2 == 0 && row / 2 < 64) T_CHECK(memcmp(&first[0], x, sizeof first[0]) != 0);
+            int before = 0, after = 0;
+            for (int i = 1; i <= N_TALKS; i++) before += seen[i];
+            trained += check_row(d, x, row % 2, seen);
+            for (int i = 1; i <= N_TALKS; i++) after += seen[i];
+            n += after - before;
+        }
+        for (int i = 1; i <= N_TALKS; i++) T_CHECK(seen[i] <= 1);
+        if (epoch == 0) T_CHECK(row == st->rows_epoch0 && trained == st->epoch_trained);
+    }
+    T_CHECK(trained == 2 * st->epoch_trained && st->epoch_trained < st->epoch_places && st->epoch_places < st->epoch_tokens);
+    /* ranks, and a process that begins at any step, see the same */
+    enum { STEPS = 12, N = 4 };
+    static shard all[STEPS][N];
+    for (int step = 0; step < STEPS; step++)
+        for (int id = 0; id < N; id++) all[step][id] = *get(d, step, id, N);
+    for (int ranks = 1; ranks <= 4; ranks *= 2)
+        for (int rank = 0; rank < ranks; rank++) {
+            cdr_data *e = open_or_fail(&o);
+            for (int step = rank; step < STEPS; step += 3)
+                for (int id = rank; id < N; id += ranks) T_CHECK(memcmp(get(e, step, id, N), &all[step][id], sizeof(shard)) == 0);
+            cdr_data_close(e);
+        }
+    /* where a token stands */
+    char where[1100], want[1100];
+    const shard *x = get(d, 0, 0, 1);
+    int seen[N_TALKS + 1] = { 0 };
+    (void)check_row(d, x, 0, seen);
+    cdr_data_locate(d, 0, 0, 1, 0, where, sizeof where);
+    int64_t line = atoll(strrchr(where, ':') + 1);
+    T_CHECK(line >= 1 && line <= N_TALKS && seen[line] == 1);
+    (void)snprintf(want, sizeof want, "%s:%lld", in_dir("talks.jsonl"), (long long)line);
+    T_STR(where, want);
+    cdr_data_close(d);
+}
+
+/* What words depend on is in the fingerprint. */
+static void fingerprint_and_threads(void)
+{
+    cdr_data_source src = { .path = in_dir("talks.jsonl") };
+    cdr_data_opts o = opts_of(&src, 1);
+    o.sequence_length = S;
+    o.micro_batch_tokens = MICRO;
+    cdr_data *d = open_or_fail(&o);
+    uint64_t want = cdr_data_fingerprint(d);
+    cdr_data_close(d);
+    for (int k = 0; k < 6; k++) {
+        cdr_data_opts p = o;
+        if (k == 0) p.train_on = CDR_LOSS_LAST;
+        if (k == 1) p.train_eos = CDR_EOS_NONE;
+        if (k == 2) chat.thinking = true;
+        if (k == 3) p.eval_fraction = 0.2;
+        if (k == 4) p.threads = 3;
+        if (k == 5) chat.system = "S";
+        d = open_or_fail(&p);
+        T_CHECK((cdr_data_fingerprint(d) == want) == (k == 4));
+        cdr_data_close(d);
+        chat.thinking = false;
+        chat.system = NULL;
+    }
+}
+
+static void held_out_by_hash(void)
+{
+    cdr_data_source src = { .path = in_dir("talks.jsonl") };
+    cdr_data_opts o = opts_of(&src, 1);
+    o.eval_fraction = 0.25;
+    cdr_data *d = open_or_fail(&o);
+    int64_t n = cdr_data_docs(d, false), k = cdr_data_docs(d, true);
+    T_CHECK(n + k == N_TALKS && k > N_TALKS / 8 && k < N_TALKS / 2);
+    bool held[N_TALKS + 1] = { false };
+    for (int64_t i = 0; i < k; i++) held[cdr_data_doc_at(d, true, i).line] = true;
+    for (int64_t i = 0; i < n; i++) T_CHECK(!held[cdr_data_doc_at(d, false, i).line]);
+    /* held-out rows: answers only, each whole; bytes are those of the answers */
+    int64_t trained = 0, bytes = 0, want = 0, want_bytes = 0;
+    static int32_t a[1024], b[1024], c[1024], e[1024];
+    for (int64_t i = 0; i < cdr_data_stats(d)->eval_shards; i++) {
+        int64_t n_trained, n_bytes, cut = 0;
+        cdr_data_eval_shard(d, i, a, b, c, e, &n_trained, &n_bytes);
+        for (int t = 0; t < 1024; t++) want_bytes += b[t] >= 0 && b[t] < 256, cut += c[t] <= t && b[t] >= 0;
+        T_CHECK(cut == n_trained);
+        for (int t = 0; t < 1024; t++) {              /* no conversation is cut: each piece begins one, and ends at the mark */
+            bool first = c[t] == t, last = t == 1023 || c[t + 1] != c[t];
+            if (first) T_CHECK(a[t] == 259);
+            if (last && c[t] <= t) T_CHECK(a[t] == 261);
+        }
+        trained += n_trained;
+        bytes += n_bytes;
+    }
+    for (int64_t i = 0; i < k; i++) want += cdr_data_doc_at(d, true, i).n_trained;
+    T_CHECK(trained == want && bytes == want_bytes && bytes < trained && trained == cdr_data_stats(d)->eval_trained && bytes == cdr_data_stats(d)->eval_predicted_bytes);
+    cdr_data_close(d);
+    char *text = NULL;                                /* a sample stays on its side whatever else is in the file */
+    size_t size;
+    cdr_err err = { 0 };
+    T_CHECK(cdr_file_read(in_dir("talks.jsonl"), 1 << 20, &text, &size, &err) == CDR_OK);
+    char *second = strchr(text, '\n') + 1;
+    put("fewer.jsonl", second);
+    cdr_free(text);
+    src.path = in_dir("fewer.jsonl");
+    d = open_or_fail(&o);
+    for (int64_t i = 0; i < cdr_data_docs(d, true); i++) T_CHECK(held[cdr_data_doc_at(d, true, i).line + 1]);
+    T_CHECK(cdr_data_docs(d, true) == k - held[1]);
+    cdr_data_close(d);
+}
+
+/* ---- weights of turns ------------------------------------------------------------------------------------------------------------ */
+
+static void weighted_turns(void)
+{
+    put("w.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\", \"weight\": 0.5}, {\"role\": \"user\", "
+        "\"content\": \"R\"}, "
+                   "{\"role\": \"assistant\", \"content\": \"B\", \"loss_scale\": 3}, {\"role\": \"user\", \"content\": \"R\"}, {\"role\": \"assistant\", "
+                       "\"content\": \"C\"}]}");
+    cdr_data_source src = { .path = in_dir("w.jsonl") };
+    cdr_data_opts o = opts_of(&src, 1);
+    cdr_data *d = open_or_fail(&o);
+    static int32_t tokens[1024], targets[1024], start[1024], pos[1024];
+    static float weights[1024];
+    int64_t n_trained, n_rows, n[3] = { 0 };
+    T_STR(view(d, false, 0), USER("Q") BOT("A") USER("R") BOT("B") USER("R") BOT("C"));
+    T_CHECK(cdr_data_weighted(d));
+    cdr_data_shard(d, 0, 0, 1, tokens, targets, start, pos, weights, &n_trained, &n_rows);
+    for (int t = 0; t < 1024; t++) {
+        if (targets[t] < 0) T_CHECK(weights[t] == 1);
+        else n[weights[t] == 0.5f ? 0 : weights[t] == 3 ? 1 : 2]++;
+        if (targets[t] == 'A') T_CHECK(weights[t] == 0.5f);
+        if (targets[t] == 'B') T_CHECK(weights[t] == 3);
+        if (targets[t] == 'C') T_CHECK(weights[t] == 1);
+    }
+    T_CHECK(n[0] == n[1] && n[1] == n[2] && n[0] * 3 == n_trained);
+    uint64_t one = cdr_data_fingerprint(d);
+    cdr_data_close(d);
+    put("w.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\", \"weight\": 0.25}, {\"role\": \"user\", "
+        "\"content\": \"R\"}, "
+                   "{\"role\": \"assistant\", \"content\": \"B\", \"loss_scale\": 3}, {\"role\": \"user\", \"content\": \"R\"}, {\"role\": \"assistant\", "
+                       "\"content\": \"C\"}]}");
+    d = open_or_fail(&o);
+    T_CHECK(cdr_data_fingerprint(d) != one);
+    cdr_data_close(d);
+    put("w.jsonl", TWO_TURNS);
+    d = open_or_fail(&o);
+    T_CHECK(!cdr_data_weighted(d));
+    cdr_data_close(d);
+    cdr_text large = { 0 };                           /* over several jobs, which meet the weights in another order */
+    for (int i = 0; i < 6000; i++)
+        cdr_text_printf(&large, "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"%c\", \"weight\": 0.%d}]}\n",
+                        i < 3000 ? 'A' + i % 4 : 'D' - i % 4, i < 3000 ? 1 + i % 4 : 4 - i % 4);
+    put("w.jsonl", large.s);
+    cdr_text_free(&large);
+    o.threads = 2;
+    d = open_or_fail(&o);
+    int64_t n_seen = 0;
+    for (int64_t step = 0; step < cdr_data_stats(d)->rows_epoch0; step++) {
+        cdr_data_shard(d, step, 0, 1, tokens, targets, start, pos, weights, &n_trained, &n_rows);
+        for (int t = 0; t < 1024; t++)
+            if (targets[t] >= 'A' && targets[t] <= 'D') {
+                T_CHECK(fabsf(weights[t] - 0.1f * (float)(targets[t] - 'A' + 1)) < 1e-6f);
+                n_seen++;
+            }
+    }
+    T_CHECK(n_seen == 6000);
+    cdr_data_close(d);
+    refused("w.jsonl", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"A\", \"weight\": -1}]}", NULL, "data.field", "messages[0].weight");
+    cdr_text many = { 0 };                            /* more different ones than a table holds */
+    for (int i = 0; i < 130; i++)
+        cdr_text_printf(&many, "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\", \"weight\": 2.%d}]}\n", i + 100);
+    refused("w.jsonl", many.s, NULL, "data.weight", "different weights");
+    cdr_text_free(&many);
+}
+
+/* ---- token files -------------------------------------------------------------------------------------------------------------------- */
+
+static void same_rows(cdr_data *a, cdr_data *b, int64_t steps)
+{
+    for (int64_t step = 0; step < steps; step++) {
+        shard x = *get(a, step, 0, 1);
+        T_CHECK(memcmp(&x, get(b, step, 0, 1), sizeof x) == 0);
+    }
+}
+
+static void packed_and_read_again(void)
+{
+    put("p.txt", "Some text\nof two lines.");
+    cdr_data_source src[2] = { { .path = in_dir("talks.jsonl") }, { .path = in_dir("p.txt"), .weight = 2 } };
+    put("w.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\", \"weight\": 0.5}]}\n" TWO_TURNS);
+    cdr_data_opts o = opts_of(src, 2);
+    o.sequence_length = S;
+    o.micro_batch_tokens = MICRO;
+    o.eval_fraction = 0.2;
+    cdr_data *d = open_or_fail(&o);
+    static const char *const NAMES[] = { "talks", "p" };
+    cdr_data_packed out[3];
+    cdr_err err = { 0 };
+    cdr_pool *pool = cdr_pool_new();
+    int n = 0;
+    T_CHECK(cdr_data_write(d, in_dir("packed"), NAMES, pool, out, &n, &err) == CDR_OK && n == 3);
+    T_CHECK(out[0].n_documents + out[1].n_documents == cdr_data_docs(d, false) && out[2].n_documents == cdr_data_docs(d, true));
+    cdr_data_source again[2] = { { .path = out[0].path }, { .path = out[1].path, .weight = 2, .format = "tokens" } }, held = { .path = out[2].path };
+    cdr_data_opts p = opts_of(again, 2);
+    p.sequence_length = S;
+    p.micro_batch_tokens = MICRO;
+    p.eval = &held;
+    p.n_eval = 1;
+    cdr_data *e = open_or_fail(&p);
+    same_rows(d, e, 30);
+    T_CHECK(cdr_data_stats(e)->eval_trained == cdr_data_stats(d)->eval_trained && cdr_data_stats(e)->eval_predicted_bytes == cdr_data_stats(d)->eval_predicted_bytes);
+    T_CHECK(cdr_data_stats(e)->n_conversations == out[0].n_documents);
+    cdr_data_look look;
+    T_CHECK(cdr_data_sniff(out[0].path, pool, &look) && look.n_records == out[0].n_documents && look.n_trained == out[0].n_trained && look.n_tokens == out[0].n_tokens);
+    cdr_data_close(d);
+    cdr_data_close(e);
+    /* weights survive; another tokenizer's file is refused; so is a file that was changed */
+    src[0].path = in_dir("w.jsonl");
+    o = opts_of(src, 1);
+    d = open_or_fail(&o);
+    T_CHECK(cdr_data_write(d, in_dir("packed2"), NAMES, pool, out, &n, &err) == CDR_OK && n == 1);
+    again[0].path = out[0].path;
+    p = opts_of(again, 1);
+    e = open_or_fail(&p);
+    T_CHECK(cdr_data_weighted(e));
+    static int32_t tokens[1024], targets[1024], start[1024], pos[1024];
+    static float weights[2][1024];
+    int64_t n_trained, n_rows;
+    cdr_data_shard(d, 0, 0, 1, tokens, targets, start, pos, weights[0], &n_trained, &n_rows);
+    cdr_data_shard(e, 0, 0, 1, tokens, targets, start, pos, weights[1], &n_trained, &n_rows);
+    T_CHECK(memcmp(weights[0], weights[1], sizeof weights[0]) == 0);
+    cdr_data_close(d);
+    cdr_data_close(e);
+    char *bytes;
+    size_t size;
+    T_CHECK(cdr_file_read(out[0].path, 1 << 20, &bytes, &size, &err) == CDR_OK);
+    for (int k = 0; k < 5; k++) {                     /* 8192: where the words begin */
+        char *copy = malloc(size);
+        memcpy(copy, bytes, size);
+        size_t len = size;
+        if (k == 0) memset(copy + 8192 + 8, 0x7f, 4);                 /* an id beyond the vocabulary */
+        if (k == 1) copy[8192 + 3] = (char)0x80;                      /* the first token a target */
+        if (k == 2) copy[8192 + 11] = (char)(copy[8192 + 11] ^ 0x80); /* one target more or less than the row says */
+        if (k == 3) len -= 40;
+        if (k == 4) *strstr(copy + 8, "\"tokenizer\":\"") = '_';
+        put_file(in_dir("packed2/bad.tokens"), copy, len);
+        cdr_data_source bad = { .path = in_dir("packed2/bad.tokens") };
+        p = opts_of(&bad, 1);
+        err = (cdr_err){ 0 };
+        T_CHECK(cdr_data_open(&p, &e, &err) == CDR_EDATA);
+        T_HAS(err.text, "bad.tokens");
+        free(copy);
+    }
+    cdr_free(bytes);
+    cdr_pool_free(pool);
+}
+
+static void put_u64(cdr_text *t, uint64_t x) { cdr_text_append(t, (const char *)&x, 8); }
+
+/* Three sequences in two documents, as Megatron-LM's builder lays them out. type 8: u16, 4: i32 */
+static void put_megatron(const char *stem, int type, int64_t shift)
+{
+    cdr_text idx = { 0 }, bin = { 0 };
+    static const int32_t LENGTHS[] = { 3, 2, 4 };
+    static const uint64_t DOCUMENTS[] = { 0, 2, 3 };
+    char name[64];
+    cdr_text_append(&idx, "MMIDIDX\0\0", 9);
+    put_u64(&idx, 1);
+    cdr_text_append(&idx, &(char){ (char)type }, 1);
+    put_u64(&idx, 3);
+    put_u64(&idx, 3);
+    cdr_text_append(&idx, (const char *)LENGTHS, sizeof LENGTHS);
+    for (uint64_t i = 0, at = 0; i < 3; at += (uint64_t)LENGTHS[i++] * (type == 8 ? 2 : 4)) put_u64(&idx, at + (uint64_t)(i == 2 ? shift : 0));
+    for (int i = 0; i < 3; i++) put_u64(&idx, DOCUMENTS[i]);
+    for (int32_t i = 0; i < 9; i++) {
+        int32_t id = 'a' + i;
+        cdr_text_append(&bin, (const char *)&id, type == 8 ? 2 : 4);
+    }
+    (void)snprintf(name, sizeof name, "%s.idx", stem);
+    put_file(in_dir(name), idx.s, idx.n);
+    (void)snprintf(name, sizeof name, "%s.bin", stem);
+    put_file(in_dir(name), bin.s, bin.n);
+    cdr_text_free(&idx);
+    cdr_text_free(&bin);
+}
+
+static void put_llmc(const char *name, int32_t magic, int32_t version, int32_t n, int32_t said)
+{
+    int32_t header[256] = { magic, version, said };
+    cdr_text t = { 0 };
+    cdr_text_append(&t, (const char *)header, sizeof header);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t id = '0' + i;
+        cdr_text_append(&t, (const char *)&id, magic == 20240801 ? 4 : 2);
+    }
+    put_file(in_dir(name), t.s, t.n);
+    cdr_text_free(&t);
+}
+
+static void token_files_of_others(void)
+{
+    cdr_err err = { 0 };
+    T_CHECK(cdr_make_dirs(in_dir("tok"), &err) == CDR_OK);
+    for (int type = 4; type <= 8; type += 4) {
+        put_megatron("tok/m", type, 0);
+        static const char *const PATHS[] = { "tok/m.bin", "tok/m.idx", "tok" };
+        for (int k = 0; k < 3; k++) {
+            cdr_data_source src = { .path = in_dir(PATHS[k]) };
+            cdr_data_opts o = opts_of(&src, 1);
+            cdr_data *d = open_or_fail(&o);
+            T_CHECK(cdr_data_docs(d, false) == 2);
+            T_STR(view(d, false, 0), "a[bcde]");
+            T_STR(view(d, false, 1), "f[ghi]");
+            cdr_data_close(d);
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        put_llmc("l.bin", k ? 20240801 : 20240520, k ? 7 : 1, 9, 9);
+        cdr_data_source src = { .path = in_dir("l.bin") };
+        cdr_data_opts o = opts_of(&src, 1);
+        o.sequence_length = o.micro_batch_tokens = 4; /* one document, cut at multiples of the row */
+        cdr_data *d = open_or_fail(&o);
+        T_STR(view(d, false, 0), "0[12345678]");
+        T_CHECK(cdr_data_stats(d)->epoch_samples == 2 && cdr_data_stats(d)->epoch_trained == 8);
+        cdr_data_close(d);
+    }
+    static const struct { int32_t magic, version, n, said; } BAD[] = { { 20240520, 2, 9, 9 }, { 20240520, 1, 9, 10 }, { 20240801, 7, 9, 1 << 30 }, { 20240520, 1, 9, -1 },
+                                                                       { 20240520, 1, 900, 900 } };
+    for (int i = 0; i < CDR_COUNT(BAD); i++) {
+        put_llmc("l.bin", BAD[i].magic, BAD[i].version, BAD[i].n, BAD[i].said);
+        cdr_data_source src = { .path = in_dir("l.bin") };
+        cdr_data_opts o = opts_of(&src, 1);
+        cdr_data *d;
+        err = (cdr_err){ 0 };
+        T_CHECK(cdr_data_open(&o, &d, &err) == CDR_EDATA);
+        T_STR(err.id, i == 4 ? "tokenizer.vocab-mismatch" : "data.tokens");
+    }
+    static const int64_t SHIFTS[] = { 2, -4, INT64_MAX / 2, -INT64_MAX };
+    for (int i = 0; i < CDR_COUNT(SHIFTS); i++) {     /* pointers that lead elsewhere */
+        put_megatron("tok/m", 4, SHIFTS[i] == 2 ? 16 : SHIFTS[i]);
+        cdr_data_source src = { .path = in_dir("tok/m.bin") };
+        cdr_data_opts o = opts_of(&src, 1);
+        cdr_data *d;
+        err = (cdr_err){ 0 };
+        bool ok = cdr_data_open(&o, &d, &err) == CDR_OK;
+        T_CHECK(ok == (SHIFTS[i] == -4));             /* a document may begin anywhere inside */
+        if (ok) cdr_data_close(d);
+        else T_STR(err.id, "data.tokens");
+    }
+    put_file(in_dir("tok/m.idx"), "MMIDIDX\0\0\1\0\0\0\0\0\0\0\4\377\377\377\377\377\377\377\177\3\0\0\0\0\0\0\0", 34);
+    cdr_data_source src = { .path = in_dir("tok/m.bin") };
+    cdr_data_opts o = opts_of(&src, 1);
+    cdr_data *d;
+    err = (cdr_err){ 0 };
+    T_CHECK(cdr_data_open(&o, &d, &err) == CDR_EDATA);
+    T_STR(err.id, "data.tokens");
+    T_HAS(err.text, "its header describes more");
+    put("x.bin", "no tokens");
+    refused("x.bin", "no tokens", &(cdr_data_source){ .format = "tokens" }, "data.tokens", "is no file of tokens");
+}
+
+/* ---- a tokenizer of longer tokens: the same rows by way of words; the cache; threads ---------------------------------------------------- */
+
+static int n_files(const char *path, const char *end)
+{
+    char command[1200];
+    (void)snprintf(command, sizeof command, "ls '%s' 2>/dev/null | grep -c '%s$'", path, end);
+    FILE *f = popen(command, "r");
+    int n = -1;
+    if (f && fscanf(f, "%d", &n) != 1) n = -1;
+    if (f) (void)pclose(f);
+    return n;
+}
+
+static void text_as_words(void)
+{
+    cdr_tokenizer *bpe = NULL;
+    cdr_err err = { 0 };
+    T_CHECK(cdr_make_dirs(in_dir("bpe"), &err) == CDR_OK && cdr_tokenizer_write_tiktoken(tok, in_dir("bpe"), "tiktoken.model", &err) == CDR_OK);
+    T_CHECK(cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = "tiktoken", .dir = in_dir("bpe"), .file = "tiktoken.model", .base = 256, .special = 256 }, &bpe,
+        &err) == CDR_OK);
+    if (!bpe) return;
+    size_t size = 3 << 20;                            /* over several parts, lines of all kinds */
+    char *text = malloc(size + 1);
+    for (size_t i = 0; i < size; i++) text[i] = draw(i) % 50 == 0 ? '\n' : draw(i) % 7 == 0 ? ' ' : (char)('A' + draw(i) % 58);
+    text[size] = 0;
+    put("big.txt", text);
+    free(text);
+    cdr_data_source src[2] = { { .path = in_dir("big.txt") }, { .path = in_dir("p.txt") } };
+    cdr_data_opts o = opts_of(src, 2), p = o;
+    o.eval_fraction = p.eval_fraction = 0.1;
+    p.tokenizer = bpe;
+    p.threads = 2;
+    cdr_data *d = open_or_fail(&o);
+    p.cache = in_dir("cache");
+    for (int k = 0; k < 3; k++) {                     /* made, read from the cache, without one */
+        if (k == 2) p.cache = NULL;
+        cdr_data *e = open_or_fail(&p);
+        T_CHECK(cdr_data_stats(e)->epoch_trained == cdr_data_stats(d)->epoch_trained && cdr_data_stats(e)->eval_trained == cdr_data_stats(d)->eval_trained);
+        T_CHECK(cdr_data_stats(e)->eval_predicted_bytes == cdr_data_stats(d)->eval_predicted_bytes && cdr_data_stats(e)->train_bytes == cdr_data_stats(d)->train_bytes);
+        static int32_t a[8][1024];
+        int64_t n_trained[2], n_rows[2];
+        for (int64_t step = 0; step < 200; step += 7) {
+            cdr_data_shard(d, step, 0, 1, a[0], a[1], a[2], a[3], NULL, &n_trained[0], &n_rows[0]);
+            cdr_data_shard(e, step, 0, 1, a[4], a[5], a[6], a[7], NULL, &n_trained[1], &n_rows[1]);
+            T_CHECK(memcmp(a[0], a[4], sizeof a / 2) == 0 && n_trained[0] == n_trained[1] && n_rows[0] == n_rows[1]);
+        }
+        cdr_data_close(e);
+        T_CHECK(n_files(in_dir("cache/tokens"), ".tokens") == 1 && n_files(in_dir("cache/tokens"), "lock") == 0);       /* the others are small */
+    }
+    cdr_data_close(d);
+    cdr_tokenizer_close(bpe);
+}
+
+/* A large file of conversations: the same words whatever the threads, from the cache too; another option is another entry; an error is the first
+ * of the file. */
+static void cache_and_threads(void)
+{
+    enum { COPIES = 20 };
+    static char one[1 << 18];
+    size_t n = make_talks(one, sizeof one), all = 0;
+    cdr_text t = { 0 };
+    for (int i = 0; i < COPIES; i++) cdr_text_append(&t, one, n), all += n;
+    T_CHECK(all > (1 << 20));
+    put_file(in_dir("large.jsonl"), t.s, t.n);
+    cdr_data_source src = { .path = in_dir("large.jsonl") };
+    cdr_data_opts o = opts_of(&src, 1);
+    uint64_t want = 0;
+    char cache[1024];
+    (void)snprintf(cache, sizeof cache, "%s", in_dir("cache2"));
+    for (int k = 0; k < 6; k++) {
+        o.threads = k == 1 ? 4 : 1;
+        o.cache = k == 0 || k == 1 ? NULL : cache;
+        o.train_on = k == 4 ? CDR_LOSS_LAST : CDR_LOSS_AUTO;
+        o.tokenizer = tok;
+        cdr_data *d = open_or_fail(&o);
+        if (k == 0) want = cdr_data_fingerprint(d);
+        T_CHECK((cdr_data_fingerprint(d) == want) == (k != 4));
+        T_CHECK(cdr_data_docs(d, false) == COPIES * N_TALKS);
+        for (int64_t i = 0; i < COPIES * N_TALKS; i += 397) T_CHECK(cdr_data_doc_at(d, false, i).line == i + 1);
+        cdr_data_close(d);
+        if (k >= 2) T_CHECK(n_files(in_dir("cache2/tokens"), ".tokens") == (k >= 4 ? 2 : 1));
+    }
+    char command[1200];                               /* a damaged entry is made anew */
+    (void)snprintf(command, sizeof command, "for f in '%s'/tokens/*.tokens; do truncate -s 9000 \"$f\"; done", cache);
+    T_CHECK(system(command) == 0);
+    cdr_data *d = open_or_fail(&o);
+    T_CHECK(cdr_data_fingerprint(d) == want);
+    cdr_data_close(d);
+    char *line = t.s;
+    for (int i = 0; i < 1000; i++) line = strchr(line, '\n') + 1;
+    *line = '[';                                      /* lines 1,001 and 2,001 */
+    char *second = line;
+    for (int i = 0; i < 1000; i++) second = strchr(second, '\n') + 1;
+    *second = '<';
+    put_file(in_dir("large.jsonl"), t.s, t.n);
+    for (int threads = 1; threads <= 4; threads += 3) {
+        cdr_err err = { 0 };
+        o.threads = threads;
+        o.cache = NULL;
+        T_CHECK(cdr_data_open(&o, &d, &err) == CDR_EDATA);
+        T_HAS(err.text, "large.jsonl:1001:");
+    }
+    cdr_text_free(&t);
+}
+
 int main(int argc, char **argv)
 {
     const char *tmp = getenv("TMPDIR");
@@ -265,6 +991,19 @@ int main(int argc, char **argv)
     T_RUN(train_on_and_eos);
     T_RUN(a_message_decides);
     T_RUN(reasoning);
+    T_RUN(broken_records);
+    T_RUN(samples_without_a_trained_token);
+    T_RUN(long_conversations);
+    T_RUN(layouts);
+    T_RUN(sources_together);
+    T_RUN(packed_rows_of_conversations);
+    T_RUN(fingerprint_and_threads);
+    T_RUN(held_out_by_hash);
+    T_RUN(weighted_turns);
+    T_RUN(packed_and_read_again);
+    T_RUN(token_files_of_others);
+    T_RUN(text_as_words);
+    T_RUN(cache_and_threads);
     cdr_tokenizer_close(tok);
     (void)cdr_remove_tree(dir, &err);
     return t_end();

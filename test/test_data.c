@@ -93,7 +93,7 @@ static shard *get(cdr_data *d, int64_t step, int64_t id, int64_t n)
     static int k;
     shard *x = &s[k = (k + 1) % 4];
     memset(x, 0x55, sizeof *x);
-    cdr_data_shard(d, step, id, n, x->tokens, x->targets, x->start, x->pos, &x->n_trained, &x->n_rows);
+    cdr_data_shard(d, step, id, n, x->tokens, x->targets, x->start, x->pos, NULL, &x->n_trained, &x->n_rows);
     return x;
 }
 

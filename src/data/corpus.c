@@ -92,10 +92,10 @@ static cdr__format text_or_records(const cdr__columns *c, const cdr__file *f)
     return records ? CDR__RECORDS : CDR__TEXT;
 }
 
-static cdr_status find_format(const cdr__intake *in, cdr__file *f, cdr_err *err)
+cdr_status cdr__find_format(const cdr_data_source *source, cdr__file *f, cdr_err *err)
 {
-    const cdr__columns columns = { in->source->columns, in->source->n_columns };
-    cdr__format said = said_format(in->source);
+    const cdr__columns columns = { source ? source->columns : NULL, source ? source->n_columns : 0 };
+    cdr__format said = source ? said_format(source) : CDR__AUTO;
     bool other, none = false, json = is_json_name(f->path);
     size_t n = strlen(f->path);
     if (said == CDR__TEXT) f->format = json ? text_or_records(&columns, f) : CDR__TEXT;
@@ -160,7 +160,7 @@ static cdr_status add_file(const cdr__intake *in, const char *path, cdr_err *err
     CDR_TRY(cdr_textfile_open(path, FILE_MAX, &text, err));
     *CDR_PUSH(c->pool, c->files, c->n_files, c->cap_files) = (cdr__file){ .path = path, .text = text };
     int64_t file = c->n_files - 1;
-    CDR_TRY(find_format(in, &c->files[file], err));
+    CDR_TRY(cdr__find_format(in->source, &c->files[file], err));
     cdr__format format = c->files[file].format;
     if (format == CDR__TOKENS) return cdr__add_shard(in, file, err);
     if (format == CDR__TEXT) return add_text(in, file);

@@ -25,7 +25,7 @@ struct cdr_data {
     cdr_data_stat stat;
 };
 
-typedef struct { int32_t *tokens, *targets, *start, *pos; } arrays;
+typedef struct { int32_t *tokens, *targets, *start, *pos; float *weights; } arrays;       /* weights NULL: not wanted */
 
 /* ---- epochs ------------------------------------------------------------------------------------------------ */
 
@@ -86,6 +86,7 @@ uint32_t cdr__doc_word(const cdr__doc *d, int64_t i, int32_t eos)
 static int64_t put_piece(const cdr_data *d, const cdr__doc *doc, const cdr__piece *p, int64_t t0, arrays a)
 {
     int64_t n_trained = 0;
+    const cdr__weights *weights = &d->corpus.files[doc->file].store.weights;
     uint32_t word = cdr__doc_word(doc, p->first, d->eos);
     for (int64_t i = 0; i < p->n; i++) {
         uint32_t next = cdr__doc_word(doc, p->first + i + 1, d->eos);
@@ -93,6 +94,7 @@ static int64_t put_piece(const cdr_data *d, const cdr__doc *doc, const cdr__piec
         a.tokens[t0 + i] = cdr__word_id(word);
         a.targets[t0 + i] = trained ? cdr__word_id(next) : -1;
         a.start[t0 + i] = (int32_t)t0;
+        if (a.weights) a.weights[t0 + i] = trained && weights->n > 1 ? weights->w[cdr__word_weight(next)] : 1;
         n_trained += trained;
         word = next;
     }
@@ -105,6 +107,7 @@ static void put_padding(const cdr_data *d, int64_t t, int64_t end, arrays a)
     for (; t < end; t++) {
         a.tokens[t] = d->pad;
         a.targets[t] = -1;
+        if (a.weights) a.weights[t] = 1;
         a.start[t] = (int32_t)t + 1;
     }
 }
@@ -115,9 +118,9 @@ static void put_positions(const cdr_data *d, arrays a)
 }
 
 void cdr_data_shard(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shards,
-                    int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T, int64_t *n_trained, int64_t *n_rows)
+                    int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T, float *weights_T, int64_t *n_trained, int64_t *n_rows)
 {
-    arrays a = { tokens_T, targets_T, start_T, pos_T };
+    arrays a = { tokens_T, targets_T, start_T, pos_T, weights_T };
     int64_t S = d->o.sequence_length, g = (step * n_shards + shard_id) * d->rows_per_shard;
     CDR_CHECK(step >= 0 && shard_id >= 0 && shard_id < n_shards);
     *n_trained = *n_rows = 0;
@@ -160,7 +163,7 @@ static int64_t piece_trained(const cdr_data *d, const cdr__doc *doc, const cdr__
 void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T,
                          int64_t *n_trained, int64_t *n_bytes)
 {
-    arrays a = { tokens_T, targets_T, start_T, pos_T };
+    arrays a = { tokens_T, targets_T, start_T, pos_T, NULL };
     int64_t S = d->o.sequence_length;
     CDR_CHECK(i >= 0 && i < d->stat.eval_shards);
     *n_trained = *n_bytes = 0;
@@ -261,6 +264,8 @@ static uint64_t make_fingerprint(const cdr_data *d, const cdr_data_opts *o)
         cdr_hasher_add(h, lengths, sizeof lengths);
         if (doc->kind != CDR__BYTES) cdr_hasher_add(h, &doc->kind, 1);
         cdr_hasher_add(h, doc->bytes, (size_t)doc->n * SIZE[doc->kind]);
+        const cdr__weights *weights = &d->corpus.files[doc->file].store.weights;
+        if (weights->n > 1) cdr_hasher_add(h, weights->w, (size_t)weights->n * sizeof *weights->w);
     }
     return cdr_hasher_end(h);
 }
@@ -290,15 +295,14 @@ static void fill_stat(cdr_data *d)
     for (int64_t i = 0; i < d->corpus.eval.n; i++) s->eval_tokens += d->corpus.eval.docs[i].n;
 }
 
-/* "messages, k3_xtml"; several forms: "text and messages, k3_xtml". */
-static const char *form_of(const cdr_data *d, const cdr_chat_spec *chat)
+static const char *form_of(const cdr_data *d)
 {
     bool seen[CDR__TOKENS + 1] = { false };
     const char *form = "";
     for (int64_t i = 0; i < d->corpus.n_files; i++) seen[d->corpus.files[i].format] = true;
     for (int f = CDR__TEXT; f <= CDR__TOKENS; f++)
         if (seen[f]) form = cdr_pool_printf(d->pool, "%s%s%s", form, *form ? " and " : "", cdr__format_name((cdr__format)f));
-    return d->corpus.chat ? cdr_pool_printf(d->pool, "%s, %s", form, chat->format) : form;
+    return form;
 }
 
 static cdr_status check_opts(const cdr_data_opts *o, cdr_err *err)
@@ -311,6 +315,8 @@ static cdr_status check_opts(const cdr_data_opts *o, cdr_err *err)
                     (long long)o->micro_batch_tokens, (long long)o->sequence_length);
     if (!(o->eval_fraction >= 0 && o->eval_fraction <= 0.5))
         CDR_FAIL_ID(err, CDR_EUSER, "config.range", "data.eval_fraction: %g is not from 0 to 0.5", o->eval_fraction);
+    if (cdr_tokenizer_vocab(o->tokenizer) > 1 << CDR__ID_BITS)
+        CDR_FAIL_ID(err, CDR_EDATA, "tokenizer.vocab", "data.tokenizer: %d ids; at most %d are read", cdr_tokenizer_vocab(o->tokenizer), 1 << CDR__ID_BITS);
     if (o->max_docs < 0 || o->pack_window < 0 || o->eval_tokens < 0)
         CDR_FAIL_ID(err, CDR_EUSER, "config.range", "data.max_docs, data.pack_window, eval.tokens: cannot be negative");
     return CDR_OK;
@@ -333,7 +339,7 @@ static cdr_status open_data(cdr_data *d, const cdr_data_opts *o, cdr_err *err)
     for (int i = 0; i < 2; i++) cdr__epoch_alloc(d->pool, &d->packer, &d->cache[i]);
     plan_eval(d);
     fill_stat(d);
-    d->form = form_of(d, o->chat);
+    d->form = form_of(d);
     d->fingerprint = make_fingerprint(d, o);
     return CDR_OK;
 }
@@ -354,6 +360,13 @@ void cdr_data_close(cdr_data *d)
     if (!d) return;
     cdr__corpus_close(&d->corpus);
     cdr_pool_free(d->pool);
+}
+
+bool cdr_data_weighted(const cdr_data *d)
+{
+    bool weighted = false;
+    for (int64_t i = 0; i < d->corpus.n_files; i++) weighted |= d->corpus.files[i].store.weights.n > 1;
+    return weighted;
 }
 
 const cdr_data_stat *cdr_data_stats(const cdr_data *d)
@@ -407,6 +420,24 @@ const char *cdr_data_reason_text(cdr_data_reason r)
 const char *cdr_data_form(const cdr_data *d)
 {
     return d->form;
+}
+
+cdr_status cdr_data_write(const cdr_data *d, const char *dir, const char *const *names, cdr_pool *pool, cdr_data_packed *out, int *n, cdr_err *err)
+{
+    const cdr__corpus *c = &d->corpus;
+    int64_t first = 0;
+    CDR_TRY(cdr_make_dirs(dir, err));
+    *n = 0;
+    for (int i = 0; i < d->o.n_train; i++) {
+        cdr_data_packed *p = &out[(*n)++];
+        *p = (cdr_data_packed){ .path = cdr_pool_printf(pool, "%s/%s.tokens", dir, names[i]) };
+        CDR_TRY(cdr__write_portion(c->train.docs + first, c->source_end[i] - first, c, d->o.tokenizer, d->form, p, err));
+        first = c->source_end[i];
+    }
+    if (c->eval.n == 0) return CDR_OK;
+    cdr_data_packed *p = &out[(*n)++];
+    *p = (cdr_data_packed){ .path = cdr_pool_printf(pool, "%s/eval.tokens", dir) };
+    return cdr__write_portion(c->eval.docs, c->eval.n, c, d->o.tokenizer, d->form, p, err);
 }
 
 /* ---- epochs, state ------------------------------------------------------------------------------------------- */

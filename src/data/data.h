@@ -3,7 +3,7 @@
  *
  *   cdr_data *d;
  *   CDR_TRY(cdr_data_open(&o, &d, err));
- *   cdr_data_shard(d, step, id, n_shards, tokens_T, targets_T, start_T, pos_T, &n_trained, &n_rows);     // step from 0
+ *   cdr_data_shard(d, step, id, n_shards, tokens_T, targets_T, start_T, pos_T, NULL, &n_trained, &n_rows);     // step from 0
  *   cdr_data_close(d);
  *
  * A corpus is documents. A file of text is one: its tokens are those of the tokenizer, and nothing is put in front. Where it
@@ -81,13 +81,17 @@ cdr_status cdr_data_open(const cdr_data_opts *o, cdr_data **d, cdr_err *err);
 void cdr_data_close(cdr_data *d);
 const cdr_data_stat *cdr_data_stats(const cdr_data *d);
 
-/* Logical shard shard_id of n_shards of optimizer step `step` (from 0). Four arrays of micro_batch_tokens:
- * targets: the next id, -1: no loss. start: index in the micro-batch of the first token of the piece. pos[t] = t.
+/* Any turn has a weight other than 0 and 1: then weights_T below is not all ones. */
+bool cdr_data_weighted(const cdr_data *d);
+
+/* Logical shard shard_id of n_shards of optimizer step `step` (from 0). Arrays of micro_batch_tokens; weights_T may be NULL.
+ * targets: the next id, -1: no loss. weights: of the loss on each target (1 where it has none). start: index in the
+ * micro-batch of the first token of the piece. pos[t] = t.
  * The rest of a row behind its last piece is idle: [PAD], no target, start[t] = t + 1, above pos[t] (it sees nothing, is
  * seen by nothing and is counted nowhere). n_rows: rows that are not idle.
  * Allocates nothing. Not thread-safe: it keeps the packing of the last epochs asked for. */
 void cdr_data_shard(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shards,
-                    int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T, int64_t *n_trained, int64_t *n_rows);
+                    int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T, float *weights_T, int64_t *n_trained, int64_t *n_rows);
 /* Held-out text in file order, the same for every call; i from 0 to eval_shards - 1. n_bytes: text bytes that the
  * targets stand for ([EOS] stands for none). */
 void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T,
@@ -110,8 +114,18 @@ typedef enum { CDR_DROP_EMPTY, CDR_DROP_TWICE, CDR_DROP_UNTRAINED, CDR_DROP_LONG
 typedef struct { const char *path; int64_t line; cdr_data_reason reason; int64_t n; /* tokens, 0: not known */ bool held_out; } cdr_data_drop;
 int64_t cdr_data_drops(const cdr_data *d, const cdr_data_drop **list);
 const char *cdr_data_reason_text(cdr_data_reason r);
-/* What the files of the corpus are: "messages, k3_xtml", one text for all or "mixed". */
+/* Forms of the files: "messages", "text and alpaca". */
 const char *cdr_data_form(const cdr_data *d);
+
+/* Writes what is trained on as token files, DIR/NAME.tokens for each training source (names: one a source) and DIR/eval.tokens where anything is
+ * held out. out: n_train + 1 rows. Returns their number. */
+typedef struct { const char *path; int64_t n_documents, n_tokens, n_trained, bytes; } cdr_data_packed;
+cdr_status cdr_data_write(const cdr_data *d, const char *dir, const char *const *names, cdr_pool *pool, cdr_data_packed *out, int *n, cdr_err *err);
+
+/* What a file is, from its first record and its size: "messages, JSON Lines in zstd", records where they are few enough to be counted at once.
+ * false: no data that is read here. */
+typedef struct { const char *form, *layout; int64_t bytes, n_records; /* -1: not counted */ int64_t n_tokens, n_trained; /* of token files; -1 */ } cdr_data_look;
+bool cdr_data_sniff(const char *path, cdr_pool *pool, cdr_data_look *look);
 
 /* ---- epochs, state -------------------------------------------------------------------------------------------------- */
 /* Fraction of epochs done after n_steps steps: epoch number and part. */

@@ -3,7 +3,7 @@
  *   corpus.c    sources -> files -> documents          pack.c   documents -> rows of an epoch    data.c  rows -> arrays of a shard
  *   records.c   a file of JSON -> records, their form  sample.c, messages.c  a record -> a sample: text, or a conversation
  *   mask.c      a sample -> words                      tokenize.c  all records of a file, on several threads
- *   store.c     words in memory or in a token file     shards.c  token files, also of others
+ *   store.c     words in memory or in a token file     shards.c  token files, also of others          look.c  what a file is
  */
 #ifndef CDR_DATA_INTERNAL_H
 #define CDR_DATA_INTERNAL_H
@@ -16,9 +16,13 @@ extern "C" {
 
 enum { DEFAULT_WINDOW = 1024 };        /* samples */
 
-/* A word: an id, and whether it is a target that carries loss. */
+/* A word: an id (24 bits), the row of its weight in the table of its store (7 bits, row 0: weight 1), and whether it is a target that carries loss. */
 #define CDR__TRAINED 0x80000000u
-static inline int32_t cdr__word_id(uint32_t w) { return (int32_t)(w & ~CDR__TRAINED); }
+enum { CDR__ID_BITS = 24, CDR__WEIGHTS = 128 };
+static inline int32_t cdr__word_id(uint32_t w) { return (int32_t)(w & ((1u << CDR__ID_BITS) - 1)); }
+static inline int cdr__word_weight(uint32_t w) { return (int)(w >> CDR__ID_BITS & (CDR__WEIGHTS - 1)); }
+typedef struct { float w[CDR__WEIGHTS]; int n; } cdr__weights;                   /* w[0] = 1 */
+int cdr__weight_row(cdr__weights *t, float w);                                   /* made where it is new; -1: the table is full */
 
 /* ---- records ------------------------------------------------------------------------------------------------------- */
 /* RECORDS: {"text": ...}. */
@@ -72,7 +76,7 @@ typedef struct {
     int32_t eos;                       /* -1: none */
 } cdr__masking;
 /* Appends a sample's words. The first of them is no target. */
-cdr_status cdr__mask_sample(const cdr__masking *m, const cdr__sample *s, cdr__words *out, int64_t *n_trained, cdr_err *err);
+cdr_status cdr__mask_sample(const cdr__masking *m, const cdr__sample *s, cdr__weights *weights, cdr__words *out, int64_t *n_trained, cdr_err *err);
 const char *cdr__train_on_name(int train_on, bool chat);
 
 /* ---- token stores --------------------------------------------------------------------------------------------------- */
@@ -84,6 +88,7 @@ typedef struct {
     const cdr__row *rows; int64_t n_rows;
     const cdr__lost *lost; int64_t n_lost;
     bool conversations;
+    cdr__weights weights;
     cdr_st *file; cdr__words own;      /* words: mapped, or own memory; rows and lost: in the pool */
 } cdr__store;
 void cdr__store_close(cdr__store *s);
@@ -92,6 +97,9 @@ typedef struct cdr__writer cdr__writer;
 /* path NULL: in memory. Else the words go to PATH.partPID as they come; the file has its name when it is whole. */
 cdr_status cdr__writer_open(const char *path, cdr__writer **w, cdr_err *err);
 cdr_status cdr__writer_words(cdr__writer *w, const uint32_t *words, int64_t n, cdr_err *err);
+/* Weights of the words that follow are those of `from`: gives the row of the file's table for each, in map. */
+cdr_status cdr__writer_weights(cdr__writer *w, const cdr__weights *from, uint8_t map[CDR__WEIGHTS], cdr_err *err);
+void cdr__remap(uint32_t *words, int64_t n, const uint8_t map[CDR__WEIGHTS]);
 void cdr__writer_row(cdr__writer *w, cdr__row row);                              /* row.end: counted by the writer, not read */
 void cdr__writer_lost(cdr__writer *w, cdr__lost lost);
 /* Frees w, also on failure. Of a file: opens it again. */
@@ -127,11 +135,12 @@ typedef struct {
     cdr_data_drop *drops; int64_t n_drops, cap_drops, n_dropped;     /* n_dropped: of training */
     int64_t train_bytes, eval_bytes;   /* of text: what is trained and held out; of records: of their files */
     int32_t eos;
-    cdr_chat *chat;
-    uint64_t chat_hash;
+    cdr_chat *chat;                    /* NULL until a file of conversations comes */
 } cdr__corpus;
 
 /* Opens every source, cuts off the held-out part, applies long_samples. */
+/* How a file is read: its token mark, the form of its first record, text. source NULL: no columns, format auto. */
+cdr_status cdr__find_format(const cdr_data_source *source, cdr__file *f, cdr_err *err);
 cdr_status cdr__corpus_open(cdr_pool *pool, const cdr_data_opts *o, int32_t eos, cdr__corpus *c, cdr_err *err);
 void cdr__corpus_close(cdr__corpus *c);
 /* Where documents of a file go, and how it is read. */
@@ -152,6 +161,9 @@ cdr_status cdr__add_store(const cdr__intake *in, int64_t file, cdr_err *err);
 /* Token files. is_shard: by name or content; *other: it belongs to another file (an .idx beside its .bin). */
 bool cdr__is_shard(const char *path, const char *data, size_t bytes, bool *other);
 cdr_status cdr__add_shard(const cdr__intake *in, int64_t file, cdr_err *err);
+
+/* Documents as a token file at out->path; fills the rest of out. */
+cdr_status cdr__write_portion(const cdr__doc *docs, int64_t n, const cdr__corpus *c, const cdr_tokenizer *tok, const char *form, cdr_data_packed *out, cdr_err *err);
 
 /* ---- order ---------------------------------------------------------------------------------------------------------- */
 /* Bijection of [0, n), keyed: a Feistel network on the smallest even number of bits that holds n, walked until it is inside. */

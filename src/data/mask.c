@@ -4,7 +4,7 @@
  * is one that the assistant says: BODY, CALLS, THINK unless mask_think says no, END (the end-of-message) unless train_eos says no.
  *   train_on assistant   messages of role assistant            last   the last one of them
  *            all         every token, opening marks and declarations too
- *   a message's own train, loss or weight wins over train_on
+ *   a message's own train, loss or weight wins over train_on; a weight other than 0 and 1 scales the loss of its tokens
  *   train_eos  turn  END of every message that trains    last  of the last one    none
  *   mask_think none    all: no THINK    empty: no THINK of a message without reasoning
  * Text: all tokens and [EOS]; of prompt and text, those of the text.
@@ -29,6 +29,16 @@ const char *cdr__train_on_name(int train_on, bool chat)
     return train_on == CDR_LOSS_AUTO ? chat ? "assistant" : "all" : NAMES[train_on];
 }
 
+int cdr__weight_row(cdr__weights *t, float w)
+{
+    if (t->n == 0) t->w[t->n++] = 1;
+    for (int i = 0; i < t->n; i++)
+        if (t->w[i] == w) return i;
+    if (t->n == CDR__WEIGHTS) return -1;
+    t->w[t->n] = w;
+    return t->n++;
+}
+
 /* ---- text --------------------------------------------------------------------------------------------------------- */
 
 static void put_text(const cdr__masking *m, const char *text, bool trained, cdr__words *out)
@@ -51,7 +61,7 @@ static void mask_text(const cdr__masking *m, const cdr__sample *s, cdr__words *o
 
 /* ---- conversations ------------------------------------------------------------------------------------------------ */
 
-typedef struct { bool trains, own, empty_think; } turn;
+typedef struct { bool trains, own, empty_think; uint32_t weight; /* row, in its place of a word */ } turn;
 
 static bool is_empty(const char *s)
 {
@@ -59,7 +69,7 @@ static bool is_empty(const char *s)
 }
 
 /* *last: the last message that trains, -1: none. */
-static void set_turns(const cdr__masking *m, const cdr__sample *s, turn *turns, int *last)
+static cdr_status set_turns(const cdr__masking *m, const cdr__sample *s, cdr__weights *weights, turn *turns, int *last, cdr_err *err)
 {
     int last_assistant = -1;
     for (int i = 0; i < s->talk.n; i++)
@@ -71,7 +81,11 @@ static void set_turns(const cdr__masking *m, const cdr__sample *s, turn *turns, 
         turns[i].trains = s->own[i].set ? s->own[i].weight > 0 : m->train_on == CDR_LOSS_ALL || (assistant && (m->train_on != CDR_LOSS_LAST || i == last_assistant));
         turns[i].empty_think = is_empty(s->talk.message[i].reasoning);
         if (turns[i].trains) *last = i;
+        int row = turns[i].trains && s->own[i].set ? cdr__weight_row(weights, (float)s->own[i].weight) : 0;
+        if (row < 0) CDR_FAIL_ID(err, CDR_EDATA, "data.weight", "messages[%d].weight: one more than %d different weights. Round them", i, CDR__WEIGHTS - 1);
+        turns[i].weight = (uint32_t)row << CDR__ID_BITS;
     }
+    return CDR_OK;
 }
 
 static bool carries_loss(const cdr__masking *m, const turn *turns, int last, const cdr_chat_token *t)
@@ -89,7 +103,7 @@ static bool carries_loss(const cdr__masking *m, const turn *turns, int last, con
     return false;
 }
 
-static cdr_status mask_talk(const cdr__masking *m, const cdr__sample *s, cdr__words *out, cdr_err *err)
+static cdr_status mask_talk(const cdr__masking *m, const cdr__sample *s, cdr__weights *weights, cdr__words *out, cdr_err *err)
 {
     if (!m->chat)
         CDR_FAIL_ID(err, CDR_EUSER, "data.no-chat", "a conversation, but the model's description names no chat format. Set data.chat_format");
@@ -98,11 +112,13 @@ static cdr_status mask_talk(const cdr__masking *m, const cdr__sample *s, cdr__wo
     if (st == CDR_OK) {
         turn *turns = cdr_alloc((size_t)(s->talk.n + 1) * sizeof *turns);
         int last;
-        set_turns(m, s, turns, &last);
+        st = set_turns(m, s, weights, turns, &last, err);
         uint32_t *w = cdr__words_room(out, tokens.n);
-        for (int64_t i = 0; i < tokens.n; i++) {
-            CDR_CHECK(tokens.t[i].message < s->talk.n && tokens.t[i].id >= 0);
-            w[i] = (uint32_t)tokens.t[i].id | (carries_loss(m, turns, last, &tokens.t[i]) ? CDR__TRAINED : 0);
+        for (int64_t i = 0; st == CDR_OK && i < tokens.n; i++) {
+            const cdr_chat_token *t = &tokens.t[i];
+            CDR_CHECK(t->message < s->talk.n && t->id >= 0);
+            bool trained = carries_loss(m, turns, last, t);
+            w[i] = (uint32_t)t->id | (trained ? CDR__TRAINED | (t->message >= 0 ? turns[t->message].weight : 0) : 0);
         }
         out->n += tokens.n;
         cdr_free(turns);
@@ -111,13 +127,13 @@ static cdr_status mask_talk(const cdr__masking *m, const cdr__sample *s, cdr__wo
     return st;
 }
 
-cdr_status cdr__mask_sample(const cdr__masking *m, const cdr__sample *s, cdr__words *out, int64_t *n_trained, cdr_err *err)
+cdr_status cdr__mask_sample(const cdr__masking *m, const cdr__sample *s, cdr__weights *weights, cdr__words *out, int64_t *n_trained, cdr_err *err)
 {
     int64_t first = out->n;
     *n_trained = 0;
-    if (s->chat) CDR_TRY(mask_talk(m, s, out, err));
+    if (s->chat) CDR_TRY(mask_talk(m, s, weights, out, err));
     else mask_text(m, s, out);
-    if (out->n > first) out->w[first] &= ~CDR__TRAINED;
+    if (out->n > first) out->w[first] = (uint32_t)cdr__word_id(out->w[first]);
     for (int64_t i = first; i < out->n; i++) *n_trained += out->w[i] >= CDR__TRAINED;
     return CDR_OK;
 }

@@ -50,8 +50,6 @@ static cdr_status read_weight(cdr__talk *t, const cdr_json *j, const char *name,
     bool flag = cdr_json_type(j) == CDR_JSON_BOOL, number = cdr_json_type(j) == CDR_JSON_INT || cdr_json_type(j) == CDR_JSON_REAL;
     double w = flag ? (double)cdr_json_bool(j, false) : cdr_json_real(j, -1);
     if ((!flag && !number) || !(w >= 0) || w > 1e6) REFUSE(t, "data.field", "%s: must be true, false or a number from 0 on", name);
-    if (w != 0 && w != 1)
-        REFUSE(t, "data.weight", "%s: is %g; this version trains a turn or leaves it out, so it takes 0 and 1. Round it", name, w);
     if (own->set && own->weight != w) REFUSE(t, "data.weight", "%s: contradicts another of train, loss and weight of this message. Keep one", name);
     *own = (cdr__own){ true, w };
     return CDR_OK;

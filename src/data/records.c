@@ -69,7 +69,8 @@ void cdr__reader_open(const char *path, const char *text, size_t bytes, cdr__rea
     }
     bool broken;
     const char *to = value_end(r->at, r->end, &broken);
-    if (!broken && *r->at == '{' && memchr(r->at, '\n', (size_t)(to - r->at))) r->layout = CDR__STREAM;
+    bool in_string = broken && to < r->end;           /* a line that ends within a string is a broken line */
+    if (!in_string && *r->at == '{' && memchr(r->at, '\n', (size_t)(to - r->at))) r->layout = CDR__STREAM;
 }
 
 static cdr_status fail_at(const cdr__reader *r, const char *what, cdr_err *err)

@@ -1,10 +1,11 @@
 /* store.c: words of documents, in memory or in a token file: what `data pack` writes and the cache holds.
  *
  * A token file is a safetensors file, so that anything can look into it:
- *   words  U32 [n]        id, bit 31: a target that carries loss
+ *   words  U32 [n]        id (bits 0 to 23), row of its weight (24 to 30), 31: a target that carries loss
  *   rows   I64 [docs, 4]  per document: one past its last word, line of its record, targets, hash of its record
  *   lost   I64 [m, 3]     line, reason (cdr_data_reason), tokens of each record that was left out
- * with __metadata__ {format: cadre-tokens, version, tokenizer: its hash, kind: documents | conversations, ..}.
+ * with __metadata__ {format: cadre-tokens, version, tokenizer: its hash, kind: documents | conversations, weights: the bits of
+ * each row's float in hexadecimal, ..}.
  * The header has a fixed size (padded with spaces), so the words are written as they come, and the header last.
  */
 #include "data/internal.h"
@@ -25,7 +26,7 @@ struct cdr__writer {
     cdr__row *rows; int64_t n_rows, cap_rows;
     cdr__lost *lost; int64_t n_lost, cap_lost;
     int64_t n_words;
-    bool conversations;
+    cdr__weights weights;
 };
 
 static cdr_status write_at(const cdr__writer *w, const void *data, size_t bytes, off_t at, cdr_err *err)
@@ -45,7 +46,7 @@ cdr_status cdr__writer_open(const char *path, cdr__writer **out, cdr_err *err)
 {
     cdr_pool *pool = cdr_pool_new();
     cdr__writer *w = cdr_pool_alloc(pool, sizeof *w);
-    *w = (cdr__writer){ .pool = pool, .fd = -1 };
+    *w = (cdr__writer){ .pool = pool, .fd = -1, .weights = { { 1 }, 1 } };
     *out = NULL;
     if (path) {
         w->path = cdr_pool_strdup(pool, path);
@@ -71,6 +72,23 @@ cdr_status cdr__writer_words(cdr__writer *w, const uint32_t *words, int64_t n, c
     }
     w->n_words += n;
     return CDR_OK;
+}
+
+cdr_status cdr__writer_weights(cdr__writer *w, const cdr__weights *from, uint8_t map[CDR__WEIGHTS], cdr_err *err)
+{
+    map[0] = 0;
+    for (int i = 1; i < from->n; i++) {
+        int row = cdr__weight_row(&w->weights, from->w[i]);
+        if (row < 0) CDR_FAIL_ID(err, CDR_EDATA, "data.weight", "more than %d different weights of turns. Round them", CDR__WEIGHTS - 1);
+        map[i] = (uint8_t)row;
+    }
+    return CDR_OK;
+}
+
+void cdr__remap(uint32_t *words, int64_t n, const uint8_t map[CDR__WEIGHTS])
+{
+    for (int64_t i = 0; i < n; i++)
+        words[i] = (words[i] & (CDR__TRAINED | ((1u << CDR__ID_BITS) - 1))) | (uint32_t)map[cdr__word_weight(words[i])] << CDR__ID_BITS;
 }
 
 void cdr__writer_row(cdr__writer *w, cdr__row row)
@@ -116,6 +134,13 @@ static void make_header(const cdr__writer *w, const cdr_st_pair *meta, int n_met
     cdr_jw_str(&j, "format", "cadre-tokens");
     cdr_jw_str(&j, "version", "1");
     for (int i = 0; i < n_meta; i++) cdr_jw_str(&j, meta[i].key, meta[i].value);
+    char weights[CDR__WEIGHTS * 9 + 1] = "";
+    for (int i = 0; i < w->weights.n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &w->weights.w[i], sizeof bits);
+        (void)snprintf(weights + 9 * i, 10, "%08x ", bits);
+    }
+    cdr_jw_str(&j, "weights", weights);
     cdr_jw_end(&j, '}');
     put_tensor(&j, "words", "U32", &w->n_words, 1, &at, (size_t)w->n_words * 4);
     put_tensor(&j, "rows", "I64", (const int64_t[]){ w->n_rows, 4 }, 2, &at, (size_t)w->n_rows * sizeof(cdr__row));
@@ -157,7 +182,8 @@ cdr_status cdr__writer_end(cdr_pool *pool, cdr__writer *w, const cdr_st_pair *me
     cdr__lost *lost = cdr_pool_alloc(pool, (size_t)(w->n_lost + 1) * sizeof *lost);
     if (w->n_rows) memcpy(rows, w->rows, (size_t)w->n_rows * sizeof *rows);
     if (w->n_lost) memcpy(lost, w->lost, (size_t)w->n_lost * sizeof *lost);
-    *s = (cdr__store){ .words = w->words.w, .n_words = w->n_words, .rows = rows, .n_rows = w->n_rows, .lost = lost, .n_lost = w->n_lost, .own = w->words };
+    *s = (cdr__store){ .words = w->words.w, .n_words = w->n_words, .rows = rows, .n_rows = w->n_rows, .lost = lost, .n_lost = w->n_lost, .weights = w->weights,
+                        .own = w->words };
     w->words = (cdr__words){ 0 };
     cdr__writer_abort(w);
     return CDR_OK;
@@ -183,6 +209,8 @@ static cdr_status check_rows(const char *path, const cdr__store *s, int64_t voca
         if (r->end > at && s->words[at] >= CDR__TRAINED) CDR_FAIL_ID(err, CDR_EDATA, "data.tokens", "%s: document %lld begins with a target", path, (long long)i);
         for (; at < r->end; at++) {
             n_trained += s->words[at] >= CDR__TRAINED;
+            if (cdr__word_weight(s->words[at]) >= s->weights.n)
+                CDR_FAIL_ID(err, CDR_EDATA, "data.tokens", "%s: document %lld has a weight that is not in its table", path, (long long)i);
             if (cdr__word_id(s->words[at]) >= vocab)
                 CDR_FAIL_ID(err, CDR_EDATA, "data.tokens", "%s: document %lld holds id %d; the vocabulary has %lld", path, (long long)i,
                             cdr__word_id(s->words[at]), (long long)vocab);
@@ -209,6 +237,21 @@ static cdr_status check_meta(const char *path, const cdr_st *st, const cdr_token
     return CDR_OK;
 }
 
+static cdr_status read_weights(const char *path, const cdr_st *st, cdr__weights *t, cdr_err *err)
+{
+    const char *s = cdr_st_meta(st, "weights");
+    for (t->n = 0; s && *s && t->n < CDR__WEIGHTS; t->n++) {
+        uint32_t bits;
+        int used = 0;
+        if (sscanf(s, "%8x%n", &bits, &used) != 1 || used != 8 || s[8] != ' ') break;
+        memcpy(&t->w[t->n], &bits, sizeof bits);
+        if (!(t->w[t->n] > 0 && t->w[t->n] <= 1e6f)) break;
+        s += 9;
+    }
+    if (t->n < 1 || *s || t->w[0] != 1) CDR_FAIL_ID(err, CDR_EDATA, "data.tokens", "%s: its table of weights is broken. Pack it again", path);
+    return CDR_OK;
+}
+
 static cdr_status read_store(cdr_pool *pool, const char *path, const cdr_tokenizer *tok, cdr__store *s, cdr_err *err)
 {
     const cdr_st *st = s->file;
@@ -229,6 +272,7 @@ static cdr_status read_store(cdr_pool *pool, const char *path, const cdr_tokeniz
     s->lost = l;
     for (int64_t i = 0; i < s->n_lost; i++)
         if (l[i].reason < 0 || l[i].reason >= CDR_N_DROPS) CDR_FAIL_ID(err, CDR_EDATA, "data.tokens", "%s: a reason that is not known", path);
+    CDR_TRY(read_weights(path, st, &s->weights, err));
     const char *kind = cdr_st_meta(st, "kind");
     s->conversations = kind && strcmp(kind, "conversations") == 0;
     return check_rows(path, s, tok ? cdr_tokenizer_vocab(tok) : INT32_MAX, err);

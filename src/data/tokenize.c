@@ -25,6 +25,7 @@ typedef struct {
     const cdr__record *rec; int64_t n_rec;
     cdr__words words;
     cdr__row *rows; cdr__lost *lost; int64_t n_rows, n_lost;         /* room for n_rec each; row.end: words of this job */
+    cdr__weights weights;
     bool chat;
     cdr_status status; cdr_err err;
 } job;
@@ -77,7 +78,7 @@ static cdr_status do_record(const work *w, job *j, const cdr__record *rec, cdr_p
     int64_t first = j->words.n, n_trained;
     CDR_TRY(cdr_json_parse_at(pool, rec->s, rec->n, (cdr_json_place){ w->path, rec->line, rec->col }, &root, err));
     cdr_status st = cdr__sample_read(pool, w->format, &w->columns, root, &s, &inner);
-    if (st == CDR_OK) st = cdr__mask_sample(&w->mask, &s, &j->words, &n_trained, &inner);
+    if (st == CDR_OK) st = cdr__mask_sample(&w->mask, &s, &j->weights, &j->words, &n_trained, &inner);
     if (st != CDR_OK) return at_line(w, rec, st, &inner, err);
     int64_t n = j->words.n - first;
     j->chat |= s.chat || s.prompt;
@@ -101,6 +102,7 @@ static void do_text(const work *w, job *j, const cdr__record *rec)
 static void do_job(const work *w, job *j)
 {
     j->words.n = j->n_rows = j->n_lost = 0;
+    j->weights = (cdr__weights){ { 1 }, 1 };
     j->status = CDR_OK;
     j->err = (cdr_err){ 0 };
     for (int64_t i = 0; i < j->n_rec && j->status == CDR_OK; i++) {
@@ -175,6 +177,11 @@ static cdr_status join_job(work *w, const job *j, cdr__writer *out, cdr_err *err
         if (w->n_text == 0 && j->words.n > 0) j->words.w[0] &= ~CDR__TRAINED;
         w->n_text += j->words.n;
         return cdr__writer_words(out, j->words.w, j->words.n, err);
+    }
+    uint8_t map[CDR__WEIGHTS];
+    if (j->weights.n > 1) {
+        CDR_TRY(cdr__writer_weights(out, &j->weights, map, err));
+        cdr__remap(j->words.w, j->words.n, map);
     }
     int64_t at = 0, lost = 0;
     for (int64_t i = 0; i < j->n_rows; i++) {
@@ -268,10 +275,10 @@ static uint64_t program_hash(void)
     return h;
 }
 
-static uint64_t key_of(const cdr__corpus *c, const work *w, const void *data, size_t bytes, int64_t max_samples, bool ends)
+static uint64_t key_of(const work *w, const void *data, size_t bytes, int64_t max_samples, bool ends)
 {
     cdr_hasher *h = cdr_hasher_new();
-    const uint64_t parts_of_key[] = { program_hash(), cdr_tokenizer_hash(w->mask.tok), w->mask.chat ? c->chat_hash : 0, (uint64_t)w->format, (uint64_t)w->mask.train_on,
+    const uint64_t parts_of_key[] = { program_hash(), cdr_tokenizer_hash(w->mask.tok), w->mask.chat ? cdr_chat_hash(w->mask.chat) : 0, (uint64_t)w->format, (uint64_t)w->mask.train_on,
                                       (uint64_t)w->mask.train_eos, (uint64_t)w->mask.mask_think, w->drop_untrained, (uint64_t)max_samples, ends,
                                       (uint64_t)(int64_t)w->mask.eos };
     cdr_hasher_add(h, parts_of_key, sizeof parts_of_key);
@@ -342,7 +349,7 @@ static cdr_status make_store(cdr__corpus *c, work *w, const stuff *s, const char
 static cdr_status load_or_make(cdr__corpus *c, work *w, const stuff *s, cdr__store *store, cdr_err *err)
 {
     cache_entry e = { .lock = -1 };
-    if (s->bytes >= CACHE_FROM) cache_find(c, key_of(c, w, s->data, s->bytes, s->left, s->ends), &e);
+    if (s->bytes >= CACHE_FROM) cache_find(c, key_of(w, s->data, s->bytes, s->left, s->ends), &e);
     cdr_err ignored = { 0 };
     cdr_status st = CDR_OK;
     if (e.path[0] && cdr_exists(e.path) && cdr__store_open(c->pool, e.path, w->mask.tok, store, &ignored) == CDR_OK)
@@ -354,33 +361,11 @@ static cdr_status load_or_make(cdr__corpus *c, work *w, const stuff *s, cdr__sto
 
 /* ---- the chat format ------------------------------------------------------------------------------------------------ */
 
-/* What a renderer may read beside its options. */
-static uint64_t hash_chat(const cdr_chat_spec *s)
-{
-    static const char *const FILES[] = { "chat_template.jinja", "tokenizer_config.json", "chat_texts.json" };
-    cdr_hasher *h = cdr_hasher_new();
-    const int options[] = { s->thinking, s->effort, s->drop_tools };
-    cdr_hasher_add(h, options, sizeof options);
-    cdr_hasher_add(h, s->format, strlen(s->format) + 1);
-    if (s->system) cdr_hasher_add(h, s->system, strlen(s->system) + 1);
-    for (int i = 0; s->dir && i < CDR_COUNT(FILES); i++) {
-        char path[PATH_MAX], *data;
-        size_t bytes;
-        cdr_err ignored = { 0 };
-        if (snprintf(path, sizeof path, "%s/%s", s->dir, FILES[i]) >= (int)sizeof path || !cdr_exists(path)) continue;
-        if (cdr_file_read(path, (size_t)64 << 20, &data, &bytes, &ignored) != CDR_OK) continue;
-        cdr_hasher_add(h, data, bytes);
-        cdr_free(data);
-    }
-    return cdr_hasher_end(h);
-}
-
 /* Opened by the first file of conversations: text needs none. */
 static cdr_status want_chat(cdr__corpus *c, cdr_err *err)
 {
     const cdr_chat_spec *s = c->o->chat;
     if (c->chat || !s || !s->format || strcmp(s->format, "none") == 0) return CDR_OK;
-    c->chat_hash = hash_chat(s);
     return cdr_chat_open(s, &c->chat, err);
 }
 

@@ -12,7 +12,9 @@
 
 static const size_t DICT_MAX = (size_t)4 << 30, INDEX_MAX = (size_t)1 << 30;
 
-typedef struct { size_t offset, bytes; bool about; } entry;
+typedef struct { size_t offset, bytes; const char *word; size_t word_bytes; bool about; } entry;
+
+struct cdr_dictionary { cdr_pool *pool; cdr_textfile dict, index; entry *list; int64_t n; const char *index_path; };
 
 static bool parse_base64(const char *s, size_t n, size_t *x)
 {
@@ -51,6 +53,8 @@ static cdr_status parse_index(cdr_pool *pool, const char *where, const char *tex
         if (e.offset > dict_bytes || e.bytes > dict_bytes - e.offset)
             CDR_FAIL_ID(err, CDR_EDATA, "dictionary.index", "%s:%lld: the entry lies outside of the dictionary's %zu bytes; the two files do not "
                         "belong together", where, (long long)line, dict_bytes);
+        e.word = s;
+        e.word_bytes = (size_t)(t1 - s);
         e.about = begins(s, (size_t)(t1 - s), "00-database") || begins(s, (size_t)(t1 - s), "00database");
         *CDR_PUSH(pool, list, n, cap) = e;
         s = eol + 1;
@@ -79,52 +83,78 @@ static void put_entry(cdr_text *out, const char *s, size_t n)
     cdr_text_append(out, "\n", 1);
 }
 
-static cdr_status to_text(cdr_pool *pool, const char *index_path, const cdr_textfile *dict, cdr_text *out, cdr_dictionary_stat *stat,
-                          cdr_err *err)
+static cdr_status open_files(cdr_dictionary *d, const char *path, cdr_err *err)
 {
-    cdr_textfile index;
-    entry *list = NULL;
-    int64_t n = 0;
-    CDR_TRY(cdr_textfile_open(index_path, INDEX_MAX, &index, err));
-    cdr_status status = parse_index(pool, index_path, index.data, index.bytes, dict->bytes, &list, &n, err);
-    cdr_textfile_close(&index);
-    if (status != CDR_OK) return status;
-    if (n > 1) qsort(list, (size_t)n, sizeof *list, by_offset);
+    size_t n = strlen(path);
+    if (n > 3 && strcmp(path + n - 3, ".dz") == 0) n -= 3;
+    if (n <= 5 || strncmp(path + n - 5, ".dict", 5) != 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "dictionary.name", "%s: a dictionary is called NAME.dict or NAME.dict.dz", path);
+    d->index_path = cdr_pool_printf(d->pool, "%.*s.index", (int)(n - 5), path);
+    CDR_TRY(cdr_textfile_open(path, DICT_MAX, &d->dict, err));
+    if (!cdr_exists(d->index_path))
+        CDR_FAIL_ID(err, CDR_EDATA, "dictionary.index", "%s: not there; a dictionary needs its index beside it", d->index_path);
+    CDR_TRY(cdr_textfile_open(d->index_path, INDEX_MAX, &d->index, err));
+    CDR_TRY(parse_index(d->pool, d->index_path, d->index.data, d->index.bytes, d->dict.bytes, &d->list, &d->n, err));
+    if (d->n > 1) qsort(d->list, (size_t)d->n, sizeof *d->list, by_offset);
+    return CDR_OK;
+}
+
+cdr_status cdr_dictionary_open(const char *path, cdr_dictionary **out, cdr_err *err)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_dictionary *d = cdr_pool_alloc(pool, sizeof *d);
+    d->pool = pool;
+    cdr_status status = open_files(d, path, err);
+    if (status == CDR_OK) *out = d;
+    else cdr_dictionary_close(d);
+    return status;
+}
+
+void cdr_dictionary_close(cdr_dictionary *d)
+{
+    if (!d) return;
+    cdr_textfile_close(&d->dict);
+    cdr_textfile_close(&d->index);
+    cdr_pool_free(d->pool);
+}
+
+int64_t cdr_dictionary_count(const cdr_dictionary *d)
+{
+    return d->n;
+}
+
+cdr_dictionary_entry cdr_dictionary_at(const cdr_dictionary *d, int64_t i)
+{
+    const entry *e = &d->list[i];
+    return (cdr_dictionary_entry){ e->word, e->word_bytes, d->dict.data + e->offset, e->bytes, e->about };
+}
+
+static cdr_status to_text(const cdr_dictionary *d, cdr_text *out, cdr_dictionary_stat *stat, cdr_err *err)
+{
     size_t done = 0;                                  /* end of the entries so far: an entry inside of another is no second text */
-    for (int64_t i = 0; i < n; i++) {
-        const entry *e = &list[i];
+    for (int64_t i = 0; i < d->n; i++) {
+        const entry *e = &d->list[i];
         if (e->offset + e->bytes <= done) continue;
         size_t from = CDR_MAX(e->offset, done);
         if (e->about) stat->n_dropped++;
         else {
-            put_entry(out, dict->data + from, e->offset + e->bytes - from);
+            put_entry(out, d->dict.data + from, e->offset + e->bytes - from);
             stat->n_entries++;
         }
         done = e->offset + e->bytes;
     }
-    if (stat->n_entries == 0) CDR_FAIL_ID(err, CDR_EDATA, "dictionary.index", "%s: names no entry", index_path);
+    if (stat->n_entries == 0) CDR_FAIL_ID(err, CDR_EDATA, "dictionary.index", "%s: names no entry", d->index_path);
     return CDR_OK;
 }
 
 cdr_status cdr_dictionary_to_text(const char *path, cdr_text *out, cdr_dictionary_stat *stat, cdr_err *err)
 {
-    size_t n = strlen(path);
     cdr_dictionary_stat ignored;
+    cdr_dictionary *d = NULL;
     if (!stat) stat = &ignored;
     *stat = (cdr_dictionary_stat){ 0 };
-    if (n > 3 && strcmp(path + n - 3, ".dz") == 0) n -= 3;
-    if (n <= 5 || strncmp(path + n - 5, ".dict", 5) != 0)
-        CDR_FAIL_ID(err, CDR_EUSER, "dictionary.name", "%s: a dictionary is called NAME.dict or NAME.dict.dz", path);
-    cdr_pool *pool = cdr_pool_new();
-    const char *index_path = cdr_pool_printf(pool, "%.*s.index", (int)(n - 5), path);
-    cdr_textfile dict;
-    cdr_status status = cdr_textfile_open(path, DICT_MAX, &dict, err);
-    if (status == CDR_OK) {
-        if (!cdr_exists(index_path))
-            status = cdr_fail(err, CDR_EDATA, "dictionary.index", "%s: not there; a dictionary needs its index beside it", index_path);
-        else status = to_text(pool, index_path, &dict, out, stat, err);
-        cdr_textfile_close(&dict);
-    }
-    cdr_pool_free(pool);
+    CDR_TRY(cdr_dictionary_open(path, &d, err));
+    cdr_status status = to_text(d, out, stat, err);
+    cdr_dictionary_close(d);
     return status;
 }

@@ -136,6 +136,13 @@ void cdr_textfile_close(cdr_textfile *t);
 /* A dictd dictionary (X.dict or X.dict.dz, with its X.index beside it) as plain text: entries in the order of the file,
  * one blank line between two, the database's own 00-database entries left out. */
 typedef struct { int64_t n_entries, n_dropped; } cdr_dictionary_stat;
+typedef struct cdr_dictionary cdr_dictionary;
+/* Lines of the index, in the order of their entries in the file; about: describes the database. Texts are the dictionary's. */
+typedef struct { const char *word; size_t word_bytes; const char *text; size_t bytes; bool about; } cdr_dictionary_entry;
+cdr_status cdr_dictionary_open(const char *path, cdr_dictionary **d, cdr_err *err);
+int64_t cdr_dictionary_count(const cdr_dictionary *d);
+cdr_dictionary_entry cdr_dictionary_at(const cdr_dictionary *d, int64_t i);
+void cdr_dictionary_close(cdr_dictionary *d);
 cdr_status cdr_dictionary_to_text(const char *path, cdr_text *out, cdr_dictionary_stat *stat, cdr_err *err);
 
 #ifdef __cplusplus

@@ -21,6 +21,8 @@ cdr_status cdr__evaluate(cdr_session *s, int64_t tokens, cdr_eval_sum *sum, cdr_
         cdr_exec_put(s->exec, CDR_PROG_EVAL, "tokens", 0, s->tokens, (size_t)bytes);
         cdr_exec_put(s->exec, CDR_PROG_EVAL, "targets", 0, s->targets, (size_t)bytes);
         cdr_exec_put(s->exec, CDR_PROG_EVAL, "start", 0, s->start, (size_t)bytes);
+        for (int64_t t = 0; s->opts.loss_weights && t < s->T; t++) s->weights[t] = 1;        /* held-out loss is that of the tokens, whatever a turn weighs */
+        if (s->opts.loss_weights) cdr_exec_put(s->exec, CDR_PROG_EVAL, "weights", 0, s->weights, (size_t)bytes);
         cdr_exec_put(s->exec, CDR_PROG_EVAL, "pos", 0, s->pos, (size_t)bytes);
         st = cdr_exec_run(s->exec, CDR_PROG_EVAL, err);
         if (st != CDR_OK) break;

@@ -80,13 +80,13 @@ static int64_t run_class(const cdr_bundle *b, int cls)
 }
 
 /* Text: its bytes. Conversations: samples, tokens, share that is trained, and what was dropped. */
-static void data_text(const cdr_session *s, char train[160], char held[64])
+static void data_text(const cdr_session *s, char train[240], char held[64])
 {
     const cdr_data_stat *d = cdr_data_stats(s->data);
     char n[32], m[32], dropped[64] = "";
     if (d->n_conversations == 0) {
         cdr_format_count(n, d->train_bytes);
-        (void)snprintf(train, 160, "%s bytes", n);
+        (void)snprintf(train, 240, "%s bytes", n);
         cdr_format_count(n, d->eval_bytes);
         (void)snprintf(held, 64, "%s", n);
         return;
@@ -94,7 +94,7 @@ static void data_text(const cdr_session *s, char train[160], char held[64])
     cdr_format_count(n, d->n_documents);
     cdr_format_count(m, d->train_tokens);
     if (d->n_dropped > 0) (void)snprintf(dropped, sizeof dropped, ", %lld dropped (cadre data check)", (long long)d->n_dropped);
-    (void)snprintf(train, 160, "%s samples (%s), %s tokens, %.1f %% trained%s", n, cdr_data_form(s->data), m,
+    (void)snprintf(train, 240, "%s samples (%s), %s tokens, %.1f %% trained%s", n, cdr_data_form(s->data), m,
                    100 * (double)d->epoch_trained / (double)CDR_MAX(d->epoch_places, (int64_t)1), dropped);
     cdr_format_count(n, d->n_eval_documents);
     (void)snprintf(held, 64, "%s", n);
@@ -104,7 +104,7 @@ static void banner_lines(cdr_events *e, const char *how)
 {
     const cdr_session *s = e->s;
     const cdr_bundle *b = &s->bundle;
-    char n1[160], n2[64], n3[32], n4[32];
+    char n1[240], n2[64], n3[32], n4[32];
     fprintf(e->out, "cadre %s  train %s -> %s (%s, run %s)\n", CDR_VERSION, s->r.name, s->r.output_dir, how, e->run);
     fprintf(e->out, "model     %s, %s\n", cdr__summary(s), strcmp(how, "new") == 0 ? "random weights" : "weights of the checkpoint");
     if (s->r.lora.on) {

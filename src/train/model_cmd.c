@@ -52,7 +52,7 @@ static cdr_status eval_one(const cdr_eval_args *a, const char *model, cdr_eval_s
     cdr_status st = open_checkpoint(&s, model, &a->common, &ck, err);
     if (st == CDR_OK && a->data) {
         cdr_source *src = cdr_pool_alloc(s.pool, sizeof *src);
-        *src = (cdr_source){ .path = a->data, .name = a->data, .format = CDR_FORMAT_TEXT, .weight = 1, .max_samples = CDR_UNSET };
+        *src = (cdr_source){ .path = a->data, .name = a->data, .format = CDR_FORMAT_AUTO, .weight = 1, .max_samples = CDR_UNSET };
         s.r.data.train = s.r.data.eval = (cdr_sources){ src, 1, false };
         s.r.data.eval_fraction = 0;
     }

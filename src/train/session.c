@@ -131,6 +131,7 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
     o.gen_T = 16;
     o.gen_S = CDR_MAX((int64_t)64, r->train.sequence_length);
     o.n_micro = (int)r->ranks.n_micro;
+    o.loss_weights = s->data && cdr_data_weighted(s->data);
     o.mesh = s->mesh;
     o.compute = r->precision.compute == CDR_PREC_BF16 ? CDR_BF16 : CDR_F32;
     o.params = o.compute;
@@ -220,6 +221,7 @@ cdr_status cdr__session_device(cdr_session *s, cdr_err *err)
     s->targets = cdr_pool_alloc(s->pool, n);
     s->start = cdr_pool_alloc(s->pool, n);
     s->pos = cdr_pool_alloc(s->pool, n);
+    s->weights = cdr_pool_alloc(s->pool, n);
     return CDR_OK;
 }
 
@@ -235,13 +237,14 @@ void cdr__put_batch(cdr_session *s, int64_t step, int64_t *trained, int64_t *row
     *trained = *rows = 0;
     for (int32_t mb = 0; mb < s->r.ranks.n_micro; mb++) {
         int64_t n_trained, n_rows;
-        cdr_data_shard(s->data, step, cdr__shard_id(s, mb), N, s->tokens, s->targets, s->start, s->pos, &n_trained, &n_rows);
+        cdr_data_shard(s->data, step, cdr__shard_id(s, mb), N, s->tokens, s->targets, s->start, s->pos, s->weights, &n_trained, &n_rows);
         *trained += n_trained;
         *rows += n_rows;
         cdr_exec_put(s->exec, CDR_PROG_STEP, "tokens", mb, s->tokens, bytes);
         cdr_exec_put(s->exec, CDR_PROG_STEP, "targets", mb, s->targets, bytes);
         cdr_exec_put(s->exec, CDR_PROG_STEP, "start", mb, s->start, bytes);
         cdr_exec_put(s->exec, CDR_PROG_STEP, "pos", mb, s->pos, bytes);
+        if (s->opts.loss_weights) cdr_exec_put(s->exec, CDR_PROG_STEP, "weights", mb, s->weights, bytes);
         cdr_exec_put(s->exec, CDR_PROG_STEP, "micro", mb, &mb, sizeof mb);
     }
 }

@@ -32,7 +32,7 @@ typedef struct {
     cdr_compile_opts opts; cdr_bundle bundle; double compile_s;
     int64_t compile_bytes;                          /* of the pool once one rank's program is compiled: recipe, model, program */
     cdr_device *device; cdr_exec *exec;
-    int32_t *tokens, *targets, *start, *pos;        /* one micro-batch, host */
+    int32_t *tokens, *targets, *start, *pos; float *weights;      /* one micro-batch, host */
     int64_t T;
     int dense;                                      /* what cdr__put_dense wrote last, + 1; 0: nothing */
 } cdr_session;
@@ -48,6 +48,8 @@ cdr_status cdr__session_data(cdr_session *s, cdr_err *err);
 cdr_status cdr__session_data_opts(cdr_session *s, cdr_data_opts *o, cdr_err *err);
 /* The chat format of data.chat_format and data.chat_options; format "none": there is none. */
 cdr_chat_spec cdr__session_chat(const cdr_session *s);
+/* inspect: what a data file is. Appends to text; w: an object. false: it is no data. */
+bool cdr__inspect_data(const char *path, cdr_text *text, cdr_jw *w);
 /* NAME in the cache folder (interface.md, 1.1); false: there is none. */
 bool cdr__cache_path(char *out, size_t bytes, const char *name);
 cdr_status cdr__session_compile(cdr_session *s, cdr_err *err);

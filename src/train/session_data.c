@@ -28,7 +28,7 @@ cdr_chat_spec cdr__session_chat(const cdr_session *s)
     const cdr_recipe *r = &s->r;
     bool own = strcmp(word_of("data.chat_format", r->data.chat_format, s->pool), "auto") == 0;
     return (cdr_chat_spec){ .format = own ? s->info->chat : word_of("data.chat_format", r->data.chat_format, s->pool), .tokenizer = s->tok,
-                            .thinking = r->data.chat_thinking, .effort = r->data.chat_thinking_effort,
+                            .dir = cdr_model_get_text(s->model).dir, .thinking = r->data.chat_thinking, .effort = r->data.chat_thinking_effort,
                             .system = strcmp(r->data.chat_system, "none") == 0 ? NULL : r->data.chat_system, .drop_tools = r->data.chat_tools == 1 };
 }
 
