@@ -19,6 +19,7 @@ seeds() { # fuzzer: the files it begins with
         fuzz_json) echo test/golden/manifest.json machines/*.yaml ;;
         fuzz_manifest) echo test/golden/manifest.json ;;
         fuzz_model) echo models/*.yaml ;;
+        fuzz_records) echo test/golden/records.jsonl ;;
         fuzz_safetensors) echo test/golden/*.safetensors ;;
         fuzz_yaml) echo configs/*.yaml models/*.yaml machines/*.yaml test/*.yaml ;;
         *) echo "fuzz: $1 has no seeds in tools/fuzz.sh" >&2; exit 1 ;;
