@@ -1,6 +1,6 @@
 # Thin front of CMake and Ninja. `make demo` and `make check` do all of their set-up.
 BUILD ?= build
-.PHONY: all setup demo check base emulate rehearse bench plugin tidy fuzz sanitize clean
+.PHONY: all setup demo check check-peers base emulate rehearse bench plugin tidy fuzz sanitize clean
 
 all: setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release >$(BUILD).log 2>&1 || (cat $(BUILD).log; exit 1)
@@ -15,6 +15,10 @@ demo: all
 
 check: all
 	@tools/check.sh $(BUILD)
+
+# Against independent programs (Python packages of tools/peers/requirements.txt, in build-peers/venv)
+check-peers: all
+	@tools/check_peers.sh $(BUILD)
 
 # The portable kernels alone, and under memcheck
 base: all

@@ -344,6 +344,30 @@ static cdr_status one_merge(reader *r, cdr__bpe *b, const cdr_json *j, int64_t i
     return CDR_OK;
 }
 
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* An added token that the vocabulary has too has the vocabulary's id: tokenizers takes that one, whatever the added token says. */
+static cdr_status one_id_each(reader *r, const cdr__bpe *b)
+{
+    const char **other = cdr_alloc(sizeof *other * (size_t)r->tok->vocab), *twice = NULL;        /* strings that stand for no bytes */
+    size_t n = 0;
+    for (int id = 0; id < r->tok->vocab; id++)
+        if (r->string[id] && !r->mapped[id] && r->tok->at[id + 1] > r->tok->at[id]) other[n++] = r->string[id];
+    if (n > 1) qsort(other, n, sizeof *other, by_text);
+    for (int i = 0; i < r->hf->n_special && !twice; i++) {
+        const char *name = r->string[r->hf->special[i].id];
+        char bytes[2 * CDR__MAX_TOKEN];
+        int64_t k = unmap(r, name, strlen(name), bytes);
+        bool text = r->hf->special[i].flags & CDR__SPECIAL_TEXT;
+        if (k < 0 ? !text && n > 0 && bsearch(&name, other, n, sizeof *other, by_text) : cdr__bpe_find(b, bytes, (size_t)k) >= 0) twice = name;
+    }
+    cdr_free(other);
+    return twice ? bad_text(r, "model.vocab and added_tokens give two ids to", twice) : CDR_OK;
+}
+
 static cdr_status read_merges(reader *r, const cdr_json *model)
 {
     const cdr_json *list = cdr_json_get(model, "merges");
@@ -359,6 +383,7 @@ static cdr_status read_merges(reader *r, const cdr_json *model)
     if (missing >= 0)
         CDR_FAIL_ID(r->err, CDR_EDATA, "tokenizer.bad-file", "%s: no token is the byte 0x%02x alone, so not every text has ids. Take the file from its source again",
                     r->path, (unsigned)missing);
+    CDR_TRY(one_id_each(r, b));
     cdr_hasher *h = cdr_hasher_new();
     cdr_status st = CDR_OK;
     for (int64_t i = 0; i < cdr_json_count(list) && st == CDR_OK; i++) st = one_merge(r, b, cdr_json_at(list, i), i, h);
