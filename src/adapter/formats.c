@@ -2,8 +2,8 @@
  * is taken as bound, and said so.
  *
  * Sources, read in September to November 2026:
- *   peft    PEFT 0.21.2 and transformers 5.24: modules by name; classes of kimi_linear, deepseek_v3 and deepseek_v32 keep routed experts in
- *           one parameter each (gate_up_proj, down_proj), so experts need target_parameters. Of DeepSeek's classes PEFT moves targets named
+ *   peft    PEFT 0.21.2 and transformers 5.24: modules by name; classes of kimi_linear, deepseek_v2, v3, v32 and glm_moe_dsa keep routed
+ *           experts in one parameter each (gate_up_proj, down_proj), so experts need target_parameters. Of all but the first PEFT moves targets named
  *           gate_proj, up_proj and down_proj to the experts' parameters (utils/transformers_weight_conversion.py, _convert_peft_config_moe), and
  *           adapters of the dense and shared layers of those names are left without a module. K3 has no class there, its remote code has
  *           a module for each expert.
@@ -40,10 +40,14 @@ const char *const *cdr_lora_formats(int *n)
 /* family and module: globs; module canonical, {expert} for an expert's index. kda: 'k' in layers with KDA alone, 'm' in others. */
 typedef struct { const char *consumer, *family, *module; char kda; cdr_serve serve; const char *why; } rule;
 static const rule RULES[] = {
-    { "peft", "deepseek_v3*", "*.mlp.gate_proj", 0, I, "PEFT moves targets of this name to the experts" },
-    { "peft", "deepseek_v3*", "*.mlp.up_proj", 0, I, "PEFT moves targets of this name to the experts" },
-    { "peft", "deepseek_v3*", "*.mlp.down_proj", 0, I, "PEFT moves targets of this name to the experts" },
-    { "peft", "deepseek_v3*", "*.shared_experts.*", 0, I, "PEFT moves targets of this name to the experts" },
+    { "peft", "deepseek_v*", "*.mlp.gate_proj", 0, I, "PEFT moves targets of this name to the experts" },
+    { "peft", "deepseek_v*", "*.mlp.up_proj", 0, I, "PEFT moves targets of this name to the experts" },
+    { "peft", "deepseek_v*", "*.mlp.down_proj", 0, I, "PEFT moves targets of this name to the experts" },
+    { "peft", "deepseek_v*", "*.shared_experts.*", 0, I, "PEFT moves targets of this name to the experts" },
+    { "peft", "glm_moe_dsa", "*.mlp.gate_proj", 0, I, "PEFT moves targets of this name to the experts" },
+    { "peft", "glm_moe_dsa", "*.mlp.up_proj", 0, I, "PEFT moves targets of this name to the experts" },
+    { "peft", "glm_moe_dsa", "*.mlp.down_proj", 0, I, "PEFT moves targets of this name to the experts" },
+    { "peft", "glm_moe_dsa", "*.shared_experts.*", 0, I, "PEFT moves targets of this name to the experts" },
     { "peft", "*", "*", 0, B, NULL },
     { "sglang", "*", "*.self_attn.[qkv]_proj", 0, R, "becomes qkv_proj, which the layer does not have" },
     { "sglang", "*", "*.self_attn.o_proj", 0, B, NULL },
@@ -95,7 +99,7 @@ static const struct { const char *consumer; cdr_lora_layout layout; bool fused; 
 
 bool cdr__lora_is_fused(const cdr_model *m)
 {
-    static const char *const family[] = { "kimi_linear", "deepseek_v3", "deepseek_v32" };
+    static const char *const family[] = { "kimi_linear", "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa" };
     for (int i = 0; i < CDR_COUNT(family); i++) if (strcmp(cdr_model_get_info(m)->family, family[i]) == 0) return true;
     return false;
 }

@@ -24,6 +24,8 @@ static bool is(const work *w, const char *format) { return strcmp(w->o->format, 
 
 /* ---- what is written at all ------------------------------------------------------------------------------------------------------------ */
 
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
 static const char *consumer_of(const char *format) { return strncmp(format, "peft", 4) == 0 ? "peft" : format; }
 
 /* How this format lays a pair out. */
@@ -286,15 +288,39 @@ static void add_wrapper(work *w, const char *module, const cdr_lora_pair *p, con
 }
 
 /* The wrappers of a layer, once: at its first stack in the set. */
-static void stacked_layer(work *w, const cdr_lora_pair *first, bool any_down)
+static void stacked_layer(work *w, const cdr_lora_pair *first)
 {
     const cdr_lora_pair *of[3];
     for (int r = 0; r < 3; r++) of[r] = pair_of(w, cdr__lora_sibling(w->names, first->i_param, (cdr__role)r));
     for (int r = 0; r < 3; r++) if (of[r] && of[r] < first) return;
     const char *s = class_name(w, first->i_param), *experts = cdr_pool_strndup(w->pool, s, (size_t)(strstr(s, ".{expert}") - s));
     if (of[CDR__ROLE_GATE] || of[CDR__ROLE_UP])
-        add_wrapper(w, any_down ? cdr_pool_printf(w->pool, "%s.base_layer", experts) : experts, of[CDR__ROLE_GATE], of[CDR__ROLE_UP], true);
+        add_wrapper(w, of[CDR__ROLE_DOWN] ? cdr_pool_printf(w->pool, "%s.base_layer", experts) : experts, of[CDR__ROLE_GATE], of[CDR__ROLE_UP], true);
     if (of[CDR__ROLE_DOWN]) add_wrapper(w, experts, of[CDR__ROLE_DOWN], NULL, false);
+}
+
+/* target_parameters: by their ends where every layer with routed experts has them, else by their whole names: a wrapper that PEFT makes and the
+ * file does not fill is a missing key. */
+static void stacked_parameters(work *w, bool down, bool wide)
+{
+    cdr__lora_config *c = &w->p->config;
+    bool all[2] = { true, true };                               /* gate and up, down */
+    int64_t n = cdr_model_params(w->m);
+    c->parameter = cdr_pool_alloc(w->pool, sizeof *c->parameter * (size_t)(w->p->n + 2));
+    for (int64_t i = 0; i < n; i++) {
+        cdr__role role = cdr_model_param_part(w->m, i).top_k > 0 ? cdr__lora_role(w->m, i) : CDR__ROLE_NONE;
+        if (role == CDR__ROLE_DOWN) all[1] = all[1] && pair_of(w, i);
+        if (role == CDR__ROLE_GATE) all[0] = all[0] && (pair_of(w, i) || pair_of(w, cdr__lora_sibling(w->names, i, CDR__ROLE_UP)));
+    }
+    if (down && all[1]) c->parameter[c->n_parameter++] = "mlp.experts.down_proj";
+    if (wide && all[0]) c->parameter[c->n_parameter++] = "mlp.experts.gate_up_proj";
+    for (int64_t i = 0; i < w->p->n; i += 2) {
+        const cdr__lora_tensor *t = &w->p->t[i];
+        if (t->layout != CDR_LORA_FUSED || all[t->wide ? 0 : 1]) continue;
+        const char *s = class_name(w, t->p ? t->p->i_param : t->p2->i_param);
+        c->parameter[c->n_parameter++] = cdr_pool_printf(w->pool, "%.*s.%s", (int)(strstr(s, ".{expert}") - s), s, t->wide ? "gate_up_proj" : "down_proj");
+    }
+    qsort(c->parameter, (size_t)c->n_parameter, sizeof *c->parameter, by_text);
 }
 
 static cdr_status plan_stacked(work *w, cdr_err *err)
@@ -314,18 +340,13 @@ static cdr_status plan_stacked(work *w, cdr_err *err)
         if (!w->in[i]) continue;
         note_padding(w, p);
         if (p->experts == 0) add_matrix(w, class_name(w, p->i_param), p, CDR_LORA_MATRIX, 0);
-        else stacked_layer(w, p, down);
+        else stacked_layer(w, p);
     }
-    static const char *const leaf[] = { "mlp.experts.down_proj", "mlp.experts.gate_up_proj" };
-    w->p->config.parameter = cdr_pool_alloc(w->pool, sizeof *w->p->config.parameter * 2);
-    if (down) w->p->config.parameter[w->p->config.n_parameter++] = leaf[0];
-    if (wide) w->p->config.parameter[w->p->config.n_parameter++] = leaf[1];
+    stacked_parameters(w, down, wide);
     return CDR_OK;
 }
 
 /* ---- configuration ------------------------------------------------------------------------------------------------------------------------ */
-
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
 /* Behind the last dot but parts - 1. */
 static const char *tail_of(const char *s, int parts)
