@@ -56,8 +56,8 @@ typedef struct {
 } cdr_common;
 
 typedef struct { cdr_common common; const char *recipe; const char *const *allow_change; int n_allow_change; } cdr_train_args;
-typedef struct { cdr_common common; const char *model; const char *const *prompts; int n_prompts; bool raw; } cdr_generate_args;
-typedef struct { cdr_common common; const char *model, *data, *compare; int64_t n_tokens; /* 0: all */ } cdr_eval_args;
+typedef struct { cdr_common common; const char *model, *adapter; const char *const *prompts; int n_prompts; bool raw; } cdr_generate_args;
+typedef struct { cdr_common common; const char *model, *adapter, *data, *compare; int64_t n_tokens; /* 0: all */ } cdr_eval_args;
 typedef struct { cdr_common common; const char *recipe; const char *const *print; int n_print; int rank; const char *layers;
                  bool require_fit; } cdr_plan_args;
 typedef struct { cdr_common common; const char *pattern, *device, *step_recipe, *write_machine; bool quick, table; } cdr_bench_args;
@@ -69,6 +69,9 @@ typedef struct { cdr_common common; const char *file;   /* a data file, or a rec
 typedef struct { cdr_common common; const char *recipe, *out; } cdr_data_pack_args;
 typedef struct { cdr_common common; const char *file, *out, *as; /* text, messages */ double eval_fraction; } cdr_data_make_args;
 typedef struct { cdr_common common; } cdr_doctor_args;
+typedef struct { cdr_common common; const char *source, *format, *out, *base; int rank; bool allow_drop; } cdr_export_args;
+typedef struct { cdr_common common; const char *adapter, *base, *consumers;   /* "peft,sglang"; NULL: all */ } cdr_verify_adapter_args;
+typedef struct { cdr_common common; const char *base, *adapter, *out, *experts;   /* stored, bf16 */ double min_survival; bool force; } cdr_merge_args;
 
 cdr_status cdr_train(const cdr_train_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_generate(const cdr_generate_args *a, cdr_result *r, cdr_err *err);
@@ -81,6 +84,9 @@ cdr_status cdr_launch(const cdr_launch_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_data_check(const cdr_data_check_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_data_pack(const cdr_data_pack_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_data_make(const cdr_data_make_args *a, cdr_result *r, cdr_err *err);
+cdr_status cdr_export(const cdr_export_args *a, cdr_result *r, cdr_err *err);
+cdr_status cdr_verify_adapter(const cdr_verify_adapter_args *a, cdr_result *r, cdr_err *err);
+cdr_status cdr_merge(const cdr_merge_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_doctor(const cdr_doctor_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_version(cdr_result *r, cdr_err *err);
 

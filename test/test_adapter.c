@@ -7,15 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Weak: gives way to models/, where descriptions' serve lists are read. */
-__attribute__((weak)) int cdr_model_serves(const cdr_model *m, const char *consumer, const char *leaf)
-{
-    (void)m;
-    (void)consumer;
-    (void)leaf;
-    return -1;
-}
-
 static char dir[512];
 
 static const char *in_dir(const char *name)

@@ -5,13 +5,13 @@ static const cli_option options[] = {
     { "--data", "SRC", false, "text to measure on; default: the run's held-out data" },
     { "--tokens", "N", false, "the first N tokens only" },
     { "--compare", "MODEL", false, "a second model on the same tokens" },
-    { "--adapter", "ADAPTER", true, "LoRA adapter on top of the model" },
+    { "--adapter", "ADAPTER", false, "LoRA adapter on top of MODEL (not of --compare)" },
     { NULL, NULL, false, NULL },
 };
 
 static cdr_status run(const cli_args *a, cdr_result *r, cdr_err *err)
 {
-    cdr_eval_args e = { .common = a->common, .model = a->pos[0], .data = cli_value(a, "--data"), .compare = cli_value(a, "--compare") };
+    cdr_eval_args e = { .common = a->common, .model = a->pos[0], .adapter = cli_value(a, "--adapter"), .data = cli_value(a, "--data"), .compare = cli_value(a, "--compare") };
     CDR_TRY(cli_int(a, "--tokens", 0, &e.n_tokens, err));
     return cdr_eval(&e, r, err);
 }

@@ -4,7 +4,7 @@
 static const cli_option options[] = {
     { "--prompt", "TEXT", false, "text to continue; repeatable; - reads stdin" },
     { "--raw", NULL, false, "no chat format around the prompt" },
-    { "--adapter", "ADAPTER", true, "LoRA adapter on top of the model" },
+    { "--adapter", "ADAPTER", false, "LoRA adapter on top of the model" },
     { NULL, NULL, false, NULL },
 };
 
@@ -27,7 +27,7 @@ static cdr_status read_stdin(cdr_pool *pool, const char **prompt, cdr_err *err)
 
 static cdr_status run(const cli_args *a, cdr_result *r, cdr_err *err)
 {
-    cdr_generate_args g = { .common = a->common, .model = a->pos[0], .raw = cli_has(a, "--raw") };
+    cdr_generate_args g = { .common = a->common, .model = a->pos[0], .adapter = cli_value(a, "--adapter"), .raw = cli_has(a, "--raw") };
     const char **prompts = cli_values(a, "--prompt", &g.n_prompts);
     int n_stdin = 0;
     for (int i = 0; i < g.n_prompts; i++) {

@@ -195,9 +195,9 @@ static const cdr_key table[] = {
       .words = "kaiming|xavier|gaussian", .help = "Distribution of A; B is zero." },
     { .key = "lora.dropout", .type = CDR_KEY_REAL, .resume = 'F', .at = AT(lora.dropout), .def = "0", .min = 0, .max = 1,
       .help = "Only 0: stacked expert adapters do not allow dropout." },
-    { .key = "lora.adapter", .type = CDR_KEY_TEXT, .status = CDR_KEY_LATER, .resume = 'F', .at = AT(lora.adapter), .def = "none", .words = "none|PATH",
+    { .key = "lora.adapter", .type = CDR_KEY_TEXT, .resume = 'F', .at = AT(lora.adapter), .def = "none", .words = "none|PATH",
       .help = "Adapter to start from; its base hash must agree." },
-    { .key = "lora.serve_with", .type = CDR_KEY_TEXTS, .status = CDR_KEY_LATER, .resume = 'C', .at = AT(lora.serve_with), .def = "[]",
+    { .key = "lora.serve_with", .type = CDR_KEY_TEXTS, .resume = 'C', .at = AT(lora.serve_with), .def = "[]",
       .words = "peft|vllm|sglang|gguf", .help = "Refuse before step 0 what that consumer would drop." },
 
     /* ---- parallel ---- */
@@ -286,7 +286,7 @@ static const cdr_key table[] = {
     { .key = "checkpoint.async", .type = CDR_KEY_BOOL, .resume = 'L', .at = AT(checkpoint.async), .def = "true",
       .help = "Written beside the next steps. This version writes between two steps either way, and prints the delay." },
     { .key = "checkpoint.final", .type = CDR_KEY_ENUM, .resume = 'C', .at = AT(checkpoint.final), .def = "auto", .words = "auto|none|peft|hf",
-      .later = "peft|hf", .help = "What lies in final/ for others to load." },
+      .later = "hf", .help = "What lies in final/ for others to load." },
     { .key = "checkpoint.signals.save", .type = CDR_KEY_TEXTS, .resume = 'C', .at = AT(checkpoint.signals_save), .def = "[USR1]",
       .words = "USR1|USR2|HUP|INT|TERM", .help = "Signals that save; the file `save` in output_dir does the same." },
     { .key = "checkpoint.signals.save_exit", .type = CDR_KEY_TEXTS, .resume = 'C', .at = AT(checkpoint.signals_save_exit), .def = "[INT, TERM]",

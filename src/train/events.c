@@ -1,4 +1,5 @@
 /* events.c: banner, step lines, event log. Forms: spec/interface.md, 7.1 to 7.3. */
+#include "train/adapter.h"
 #include "train/events.h"
 #include "train/overhead.h"
 #include <errno.h>
@@ -202,6 +203,14 @@ void cdr__events_lora(cdr_events *e)
     }
     cdr_jw_end(&w, ']');
     cdr_jw_begin(&w, "serve", '{');
+    for (int i = 0; i < e->s->r.lora.serve_with.n; i++) {
+        cdr_lora_serve x;
+        if (cdr__serve_count(e->s, e->s->r.lora.serve_with.s[i], &x, NULL) != CDR_OK) continue;        /* checked before the compile */
+        cdr_jw_begin(&w, x.consumer, '{');
+        cdr_jw_int(&w, "bound", x.bound);
+        cdr_jw_int(&w, "dropped", x.dropped);
+        cdr_jw_end(&w, '}');
+    }
     cdr_jw_end(&w, '}');
     end(e, &w);
 }

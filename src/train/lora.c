@@ -6,6 +6,7 @@
  * (PEFT). Targets are linears: not embeddings, heads, norms, routers, convolutions; routed experts go by lora.experts. Every parameter
  * of the base is frozen. Source: spec/interface.md, 3.3, 4.2, 7.1; (1) arXiv 2106.09685, 4.1, and arXiv 2312.03732.
  */
+#include "train/adapter.h"
 #include "train/patterns.h"
 #include <math.h>
 #include <stdlib.h>
@@ -303,6 +304,12 @@ void cdr__lora_table(const cdr_session *s, cdr_text *t)
         all.matched += x->matched;
         all.expected += x->expected;
         all.parameters += x->parameters;
+    }
+    for (int i = 0; i < s->r.lora.serve_with.n; i++) {
+        cdr_lora_serve x;
+        if (cdr__serve_count(s, s->r.lora.serve_with.s[i], &x, NULL) != CDR_OK) continue;               /* checked before the compile */
+        cdr_text_printf(t, "          %-*s  binds %lld of %lld tensors%s\n", width, x.consumer, (long long)x.bound, (long long)x.keys,
+                        x.unknown > 0 ? ", some unconfirmed" : "");
     }
 }
 

@@ -1,5 +1,5 @@
 /* model_cmd.c: eval and generate: a model from a run directory or one of its checkpoints, without optimizer states. */
-#include "train/session.h"
+#include "train/adapter.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -30,22 +30,24 @@ static cdr_status layout(cdr_session *s, cdr_err *err)
     return CDR_OK;
 }
 
-static cdr_status open_model(cdr_session *s, cdr_ckpt *ck, cdr_err *err)
+static cdr_status open_model(cdr_session *s, cdr_ckpt *ck, const char *adapter, cdr_err *err)
 {
     int kind = s->r.machine.device == CDR_USE_CUDA ? CDR_DEV_CUDA : CDR_DEV_CPU;
     int n_threads = cdr__session_threads(s, cdr_cpu_cores(), true);
     CDR_TRY(cdr_device_open(kind, kind == CDR_DEV_CUDA ? s->rank : 0, n_threads, &s->device, err));
+    if (adapter) CDR_TRY(cdr__adapter_attach(s, adapter, err));
     CDR_TRY(cdr__session_opts(s, kind, s->device->isa, n_threads, err));
     s->opts.infer_only = true;
     s->opts.n_micro = 1;
     CDR_TRY(cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err));
     CDR_TRY(cdr__session_device(s, err));
     cdr_restored at = { 0 };
-    return cdr__restore(s, ck, (cdr_restore_opts){ .states = false }, &at, err);
+    CDR_TRY(cdr__restore(s, ck, (cdr_restore_opts){ .states = false }, &at, err));
+    return cdr__adapter_put(s, err);
 }
 
 /* ---- eval ---- */
-static cdr_status eval_one(const cdr_eval_args *a, const char *model, cdr_eval_sum *sum, int *rank, cdr_err *err)
+static cdr_status eval_one(const cdr_eval_args *a, const char *model, const char *adapter, cdr_eval_sum *sum, int *rank, cdr_err *err)
 {
     cdr_session s;
     cdr_ckpt *ck = NULL;
@@ -58,7 +60,7 @@ static cdr_status eval_one(const cdr_eval_args *a, const char *model, cdr_eval_s
     }
     if (st == CDR_OK) st = layout(&s, err);
     if (st == CDR_OK) st = cdr__session_data(&s, err);
-    if (st == CDR_OK) st = open_model(&s, ck, err);
+    if (st == CDR_OK) st = open_model(&s, ck, adapter, err);
     if (st == CDR_OK) st = cdr__evaluate(&s, a->n_tokens > 0 ? a->n_tokens : CDR_ALL, sum, err);
     *rank = s.rank;
     if (ck) cdr_ckpt_close(ck);
@@ -92,8 +94,8 @@ cdr_status cdr_eval(const cdr_eval_args *a, cdr_result *r, cdr_err *err)
 {
     cdr_eval_sum one, two = { 0 };
     int rank;
-    CDR_TRY(eval_one(a, a->model, &one, &rank, err));
-    if (a->compare) CDR_TRY(eval_one(a, a->compare, &two, &rank, err));
+    CDR_TRY(eval_one(a, a->model, a->adapter, &one, &rank, err));
+    if (a->compare) CDR_TRY(eval_one(a, a->compare, NULL, &two, &rank, err));
     if (rank != 0) return CDR_OK;
     cdr_text text = { 0 }, json = { 0 };
     cdr_jw w = { .t = &json };
@@ -161,7 +163,7 @@ cdr_status cdr_generate(const cdr_generate_args *a, cdr_result *r, cdr_err *err)
     cdr_jw w = { .t = &json };
     cdr_status st = open_checkpoint(&s, a->model, &a->common, &ck, err);
     if (st == CDR_OK) st = layout(&s, err);
-    if (st == CDR_OK) st = open_model(&s, ck, err);
+    if (st == CDR_OK) st = open_model(&s, ck, a->adapter, err);
     if (st == CDR_OK) st = generate_all(&s, a, &text, &w, err);
     if (st == CDR_OK && s.rank == 0) {
         r->text = text.s;

@@ -7,7 +7,7 @@
  *
  * Names are those of the released checkpoints: the experts' matrices of a layer, one parameter here, are a tensor each there.
  */
-#include "train/session.h"
+#include "train/adapter.h"
 
 int cdr__kept_values(const cdr_param *q, cdr_kept x[CDR_MAX_KEPT])
 {
@@ -122,6 +122,7 @@ static char *state_text(cdr_session *s, int64_t step, int64_t tokens, int64_t tr
     cdr_jw_int(&w, "seed", s->r.seed);
     cdr_data_state(s->data, &w, step, n_shards);
     cdr_jw_real(&w, "best_eval", best_eval);
+    cdr__adapter_state(s, &w);
     cdr_jw_end(&w, '}');
     char *out = cdr_pool_strdup(pool, t.s);
     cdr_text_free(&t);
@@ -225,6 +226,7 @@ static cdr_status restore_params(cdr_session *s, cdr_ckpt *ck, bool states, cdr_
         const cdr_param *q = &s->bundle.params[i];
         cdr_kept x[CDR_MAX_KEPT];
         int n = cdr__kept_values(q, x);
+        if (q->adapter && s->adapter) continue;              /* a file's, not this checkpoint's */
         const char *name = n_slices(s, q) > 0 ? slice_of(s, q, 0, CDR_F32, s->pool).name : q->name;
         if (q->train == CDR_FROZEN && !cdr_ckpt_find(ck, name, "weight") && !cdr_ckpt_find(ck, name, "bias")) continue;
         if (q->train == CDR_FROZEN && cdr_ckpt_find(ck, name, "bias")) x[0].cls = "bias";

@@ -1,5 +1,6 @@
 /* session.c: from a recipe to an open executor. */
 #include "train/session.h"
+#include "train/adapter.h"
 #include "train/fit.h"
 #include "train/debug.h"
 #include <stdlib.h>
@@ -160,7 +161,8 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
     o.muon_scale = r->optimizer.muon_scale;
     o.muon_per_head = r->optimizer.muon_per_head != CDR_PER_HEAD_FALSE;
     sparse_opts(r, &o);
-    CDR_TRY(r->lora.on ? cdr__session_lora(s, &o, err) : cdr__session_freeze(s, &o, err));
+    CDR_TRY(s->adapter ? cdr__adapter_opts(s, &o, err) : r->lora.on ? cdr__session_lora(s, &o, err) : cdr__session_freeze(s, &o, err));
+    CDR_TRY(cdr__serve_check(s, &o, err));
     uint32_t on;
     CDR_TRY(cdr__debug_switches(&on, err));
     o.rows_only = (on & CDR_DEBUG_ROWS) != 0;

@@ -11,6 +11,7 @@
 #ifndef CDR_SESSION_H
 #define CDR_SESSION_H
 
+#include "adapter/adapter.h"
 #include "data/data.h"
 #include "models/models.h"
 #include "plan/plan.h"
@@ -34,6 +35,7 @@ typedef struct {
     cdr_device *device; cdr_exec *exec;
     int32_t *tokens, *targets, *start, *pos; float *weights;      /* one micro-batch, host */
     int64_t T;
+    const cdr_lora_set *adapter;                    /* of a file, beside a model that has none; NULL: none */
     int dense;                                      /* what cdr__put_dense wrote last, + 1; 0: nothing */
 } cdr_session;
 

@@ -1,6 +1,7 @@
 /* train.c: the training loop. A step is: fill the inputs of this rank's micro-batches, run the step program, read four
  * numbers. What stops or saves is agreed by all ranks inside the step's one integer all-reduce, so that no rank leaves
  * alone: count = { trained tokens, save and exit, save, time is up, rows that are not idle }. */
+#include "train/adapter.h"
 #include "train/events.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -138,7 +139,10 @@ static cdr_status start_or_resume(run *t, const cdr_train_args *a, cdr_restored 
         CDR_FAIL_ID(err, CDR_EUSER, "run.used", "output_dir: %s holds a run already and checkpoint.resume is never. Take another --out", from);
     if (strcmp(mode, "must") == 0 && have == 0)
         CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.none", "output_dir: %s holds no complete checkpoint and checkpoint.resume is must", from);
-    if (have == 0) return cdr_exec_init(t->s.exec, (uint64_t)t->s.r.seed, err);
+    if (have == 0) {
+        CDR_TRY(cdr_exec_init(t->s.exec, (uint64_t)t->s.r.seed, err));
+        return cdr__adapter_start(&t->s, err);
+    }
     cdr_ckpt *ck;
     CDR_TRY(cdr_ckpt_open(path ? mode : from, &ck, err));
     cdr_status st = check_recipe(t, a, ck, d, err);
@@ -408,6 +412,24 @@ static cdr_status loop(run *t, const char **status, cdr_err *err)
     return CDR_OK;
 }
 
+/* final/ of a LoRA run that has come to its end, for others to load. */
+static cdr_status leave_final(run *t, cdr_err *err)
+{
+    const cdr_recipe *r = &t->s.r;
+    cdr_lora_report rep = { 0 };
+    const char *format = "";
+    if (!r->lora.on || r->checkpoint.final == CDR_FINAL_NONE) return CDR_OK;
+    if (t->last_save_step != t->step) {
+        if (t->s.rank == 0) cdr_log(CDR_LOG_WARNING, "checkpoint.final: nothing is written, as there is no checkpoint of step %lld (checkpoint.at_end)", (long long)t->step);
+        return CDR_OK;
+    }
+    cdr_status st = t->s.rank == 0 ? cdr__adapter_final(&t->s, &rep, &format, err) : CDR_OK;
+    CDR_TRY(cdr__share_error(&t->s, 0, st, err));
+    if (t->e.out) fprintf(t->e.out, "final     %s, %lld tensors -> %s/final\n", format, (long long)rep.tensors, r->output_dir);
+    if (t->s.rank == 0 && rep.dropped > 0) cdr_log(CDR_LOG_WARNING, "checkpoint.final: PEFT would drop %lld keys: %s", (long long)rep.dropped, rep.dropped_what);
+    return CDR_OK;
+}
+
 /* Message 6 is made where nothing is known of checkpoints; here it names the step that a new start continues from. */
 static void name_checkpoint(const run *t, cdr_err *err)
 {
@@ -423,6 +445,9 @@ static cdr_status open_all(run *t, const cdr_train_args *a, cdr_err *err)
     CDR_TRY(cdr__session_recipe(&t->s, a->recipe, &a->common, err));
     CDR_TRY(take_signals(&t->s.r.checkpoint.signals_save, on_save, err));
     CDR_TRY(take_signals(&t->s.r.checkpoint.signals_save_exit, on_exit_signal, err));
+    if (t->s.r.checkpoint.final == CDR_FINAL_PEFT && !t->s.r.lora.on)
+        CDR_FAIL_ID(err, CDR_EUSER, "checkpoint.final", "%s: checkpoint.final is peft, but there is no lora section, so no adapter. Set it to auto",
+                    cdr__recipe_at(&t->s.r, cdr_recipe_key("checkpoint.final")));
     CDR_TRY(cdr__session_ranks(&t->s, err));
     CDR_TRY(cdr__session_data(&t->s, err));
     CDR_TRY(cdr__session_compile(&t->s, err));
@@ -457,6 +482,7 @@ static cdr_status train(run *t, const cdr_train_args *a, cdr_err *err)
     cdr__router_open(&t->router, &t->s);
     cdr__extra_open(&t->extra, &t->s);
     cdr_status st = loop(t, &status, err);
+    if (st == CDR_OK) st = leave_final(t, err);
     if (st == CDR_OK || st == CDR_ESAVED) cdr__events_map(&t->e, &t->router);
     if (st != CDR_OK && st != CDR_ESAVED) {
         name_checkpoint(t, err);
