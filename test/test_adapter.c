@@ -578,6 +578,39 @@ static void gguf_bytes(void)
     cdr_pool_free(pool);
 }
 
+/* A file that others wrote, with every layout in it: values, ranks and scales as its formula has them. */
+static void foreign_file(void)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_model *m = model_of(KIMI_LINEAR, pool);
+    char *data = NULL;
+    size_t n = 0;
+    cdr_lora_set set;
+    cdr_err err = { 0 };
+    T_CHECK(cdr_file_read("test/golden/adapter_seed.bin", 1 << 20, &data, &n, &err) == CDR_OK);
+    size_t k = strlen(data) + 1;
+    cdr__lora_bytes b = { "seed", data, k - 1, data + k, n - k };
+    T_CHECK(cdr__lora_read_bytes(&b, m, pool, &set, &err) == CDR_OK && set.n == 6 && set.base_hash == 0x91c4e0d7a2b35f18u);
+    const cdr_lora_pair *o = find_pair(&set, param(m, "model.layers.0.self_attn.o_proj.weight"));
+    const cdr_lora_pair *up = find_pair(&set, param(m, "model.layers.1.block_sparse_moe.experts.{expert}.w3.weight"));
+    const cdr_lora_pair *down = find_pair(&set, param(m, "model.layers.1.block_sparse_moe.experts.{expert}.w2.weight"));
+    const cdr_lora_pair *w1 = find_pair(&set, param(m, "model.layers.2.block_sparse_moe.experts.{expert}.w1.weight"));
+    const cdr_lora_pair *w3 = find_pair(&set, param(m, "model.layers.2.block_sparse_moe.experts.{expert}.w3.weight"));
+    T_CHECK(o && o->rank == 2 && o->scale == 1.75f && o->b[5] == value(2, 5));
+    T_CHECK(up && up->rank == 1 && up->scale == 4.0f && up->a[3 * 32 + 7] == value(3, 3 * 32 + 7) && up->b[2 * 24 + 5] == value(4, (24 + 5) * 4 + 2));
+    T_CHECK(down && down->rank == 2 && down->scale == 2.0f && down->a[(3 * 2 + 1) * 24 + 5] == value(5, (3 * 2 + 1) * 24 + 5));
+    T_CHECK(down && down->b[(3 * 32 + 9) * 2 + 1] == value(6, 9 * 8 + 1 * 4 + 3));
+    T_CHECK(w1 && w1->n_a == 1 && w1->n_b == 4 && w1->b[(2 * 24 + 1) * 2 + 1] == value(8, (2 * 24 + 1) * 2 + 1));
+    T_CHECK(w3 && w3->n_a == 4 && w3->a[2 * 2 * 32 + 33] == value(11, 33) && w3->b[3 * 24 * 2 + 7] == value(22, 7));
+    for (size_t cut = k; cut < n; cut += 101) {
+        b.tensors_bytes = cut - k;
+        err = (cdr_err){ 0 };
+        T_CHECK(cdr__lora_read_bytes(&b, m, pool, &set, &err) == CDR_EDATA);
+    }
+    cdr_free(data);
+    cdr_pool_free(pool);
+}
+
 /* ---- packed --------------------------------------------------------------------------------------------------------------------------------- */
 
 /* With the source's scales: no delta, the same codes; a large one survives, a tiny one vanishes. */
@@ -651,6 +684,7 @@ int main(int argc, char **argv)
     T_RUN(consumers_say_what_they_drop);
     T_RUN(untargeted_modules_are_told);
     T_RUN(gguf_bytes);
+    T_RUN(foreign_file);
     T_RUN(repacking);
     T_RUN(adding_is_the_definition);
     if (!getenv("CADRE_KEEP")) (void)cdr_remove_tree(dir, NULL);

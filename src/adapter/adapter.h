@@ -145,6 +145,11 @@ cdr_status cdr__lora_gguf_write(const char *path, const cdr_lora_out *o, const c
 /* Opens a GGUF adapter again: header, tensor infos, extents; calls back for each. */
 typedef struct { const char *name; int n_dim; uint64_t n[4]; int type; const void *data; } cdr__gguf_tensor;
 cdr_status cdr__lora_gguf_read(const char *path, cdr_pool *pool, cdr__gguf_tensor **t, int64_t *n, double *alpha, const char **arch, cdr_err *err);
+cdr_status cdr__lora_gguf_parse(const char *where, const uint8_t *data, size_t bytes, cdr_pool *pool, cdr__gguf_tensor **t, int64_t *n, double *alpha,
+                                const char **arch, cdr_err *err);
+/* A directory's two files as bytes: what the fuzzer calls. */
+typedef struct { const char *where, *config; size_t config_bytes; const void *tensors; size_t tensors_bytes; } cdr__lora_bytes;
+cdr_status cdr__lora_read_bytes(const cdr__lora_bytes *b, const cdr_model *m, cdr_pool *pool, cdr_lora_set *set, cdr_err *err);
 bool cdr__lora_is_fused(const cdr_model *m);                                       /* transformers' class keeps routed experts in one parameter */
 cdr_status cdr__lora_read_dir(const char *path, const cdr_model *m, cdr_pool *pool, cdr_lora_set *set, cdr_err *err);
 cdr_status cdr__lora_read_run(const char *path, const cdr_model *m, cdr_pool *pool, cdr_lora_set *set, cdr_err *err);

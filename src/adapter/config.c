@@ -77,6 +77,7 @@ static void warn_unknown(const char *where, const cdr_json *root)
         if (snprintf(key, sizeof key, " %s ", cdr_json_key(root, i)) < (int)sizeof key && strstr(known, key)) continue;
         if (n++ < 4) snprintf(what + strlen(what), sizeof what - strlen(what), "%s%.40s", n > 1 ? ", " : "", cdr_json_key(root, i));
     }
+    for (char *c = what; *c; c++) if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
     if (n > 0) cdr_log(CDR_LOG_WARNING, "%s: %lld keys that PEFT 0.21 does not know are ignored: %s%s", where, (long long)n, what, n > 4 ? ", .." : "");
 }
 

@@ -18,6 +18,13 @@ bool cdr_lora_is_dir(const char *path)
     return snprintf(file, sizeof file, "%s/adapter_config.json", path) < (int)sizeof file && cdr_exists(file);
 }
 
+/* Names and values in a message are a file's: it stays one line. */
+static cdr_status one_line(cdr_status st, cdr_err *err)
+{
+    for (char *c = err && st != CDR_OK ? err->text : NULL; c && *c; c++) if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    return st;
+}
+
 /* ---- a directory ------------------------------------------------------------------------------------------------------------------ */
 
 static cdr_status read_st(void *ctx, int64_t i, float *dst, cdr_err *err)
@@ -164,6 +171,19 @@ cdr_status cdr__lora_read_dir(const char *path, const cdr_model *m, cdr_pool *po
     return s;
 }
 
+cdr_status cdr__lora_read_bytes(const cdr__lora_bytes *b, const cdr_model *m, cdr_pool *pool, cdr_lora_set *set, cdr_err *err)
+{
+    cdr__lora_config c;
+    cdr_st *st = NULL;
+    memset(set, 0, sizeof *set);
+    CDR_TRY(one_line(cdr__lora_config_parse(b->where, b->config, b->config_bytes, pool, &c, err), err));
+    cdr_status s = cdr_st_open_memory(b->where, b->tensors, b->tensors_bytes, &st, err);
+    if (s == CDR_OK) s = bind_st(b->where, st, &c, m, pool, set, err);
+    cdr_st_close(st);
+    cdr__lora_config_close(&c);
+    return one_line(s, err);
+}
+
 /* ---- a checkpoint ------------------------------------------------------------------------------------------------------------------ */
 
 typedef struct { cdr_ckpt *ck; const cdr_ckpt_tensor **t; const cdr_json *lora; cdr_pool *pool; } run;
@@ -239,5 +259,5 @@ cdr_status cdr_lora_read(const char *path, const cdr_model *m, cdr_pool *pool, c
     memset(set, 0, sizeof *set);
     set->source = cdr_pool_strdup(pool, path);
     if (!cdr_exists(path)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.missing", "%s: does not exist", path);
-    return cdr_lora_is_dir(path) ? cdr__lora_read_dir(path, m, pool, set, err) : cdr__lora_read_run(path, m, pool, set, err);
+    return one_line(cdr_lora_is_dir(path) ? cdr__lora_read_dir(path, m, pool, set, err) : cdr__lora_read_run(path, m, pool, set, err), err);
 }

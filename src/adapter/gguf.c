@@ -244,6 +244,14 @@ static bool parse(reader *r, cdr_pool *pool, cdr__gguf_tensor **t, int64_t *n, d
     return !r->failed && place(r, *t, n_tensors, offset);
 }
 
+cdr_status cdr__lora_gguf_parse(const char *where, const uint8_t *data, size_t bytes, cdr_pool *pool, cdr__gguf_tensor **t, int64_t *n, double *alpha,
+                                const char **arch, cdr_err *err)
+{
+    reader r = { .p = data, .n = bytes };
+    if (!parse(&r, pool, t, n, alpha, arch)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.gguf", "%s: is no GGUF adapter of F32 tensors, or is cut off at byte %zu", where, r.at);
+    return CDR_OK;
+}
+
 cdr_status cdr__lora_gguf_read(const char *path, cdr_pool *pool, cdr__gguf_tensor **t, int64_t *n, double *alpha, const char **arch, cdr_err *err)
 {
     char *data = NULL;
@@ -252,7 +260,5 @@ cdr_status cdr__lora_gguf_read(const char *path, cdr_pool *pool, cdr__gguf_tenso
     uint8_t *copy = cdr_pool_alloc(pool, bytes + 1);
     memcpy(copy, data, bytes);
     cdr_free(data);
-    reader r = { .p = copy, .n = bytes };
-    if (!parse(&r, pool, t, n, alpha, arch)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.gguf", "%s: is no GGUF adapter of F32 tensors, or is cut off at byte %zu", path, r.at);
-    return CDR_OK;
+    return cdr__lora_gguf_parse(path, copy, bytes, pool, t, n, alpha, arch, err);
 }

@@ -1,11 +1,13 @@
 """Writes test/golden/adapter.gguf with the PyPI package `gguf` (0.19): the adapter that gguf_bytes of test/test_adapter.c makes, from the same formula.
+And test/golden/adapter_seed.bin, which fuzz_adapter begins with: an adapter_config.json, a zero byte, a safetensors file of all layouts.
 
-    python3 tools/peers/adapter_golden.py [test/golden/adapter.gguf]
+    python3 tools/peers/adapter_golden.py
 """
-import sys
+import json
 
 import numpy as np
 from gguf import GGUFWriter
+from safetensors.numpy import save
 
 E, HIDDEN, WIDTH, ATTN = 4, 32, 24, 48            # experts, model width, expert width, heads x v
 
@@ -16,7 +18,7 @@ def values(stream, *shape):
 
 
 def main():
-    w = GGUFWriter(sys.argv[1] if len(sys.argv) > 1 else "test/golden/adapter.gguf", "kimi-linear")
+    w = GGUFWriter("test/golden/adapter.gguf", "kimi-linear")
     w.add_string("general.type", "adapter")
     w.add_string("adapter.type", "lora")
     alpha = 1.0                                   # the most common scale x rank
@@ -38,4 +40,22 @@ def main():
     w.close()
 
 
+def seed():
+    layer, f16 = "base_model.model.model.layers", np.float16
+    config = dict(peft_type="LORA", r=2, lora_alpha=4, target_modules=["o_proj", "w1", "w3"], target_parameters=["experts.down_proj", "experts.gate_up_proj"],
+                  rank_pattern={r".*\.gate_up_proj": 1}, alpha_pattern={"o_proj": 3.5}, bias="none", lora_dropout=0.0)
+    tensors = {
+        f"{layer}.0.self_attn.o_proj.lora_A.weight": values(1, 2, 32), f"{layer}.0.self_attn.o_proj.lora_B.weight": values(2, 32, 2).astype(f16),
+        f"{layer}.1.mlp.experts.base_layer.lora_A.weight": values(3, E, HIDDEN), f"{layer}.1.mlp.experts.base_layer.lora_B.weight": values(4, 2 * WIDTH, E),
+        f"{layer}.1.mlp.experts.lora_A.weight": values(5, 2 * E, WIDTH), f"{layer}.1.mlp.experts.lora_B.weight": values(6, HIDDEN, 2 * E),
+        f"{layer}.2.block_sparse_moe.experts.w1.lora_A.weight": values(7, 1, 2, HIDDEN), f"{layer}.2.block_sparse_moe.experts.w1.lora_B.weight": values(8, E, WIDTH, 2),
+    }
+    for e in range(E):
+        tensors[f"{layer}.2.block_sparse_moe.experts.{e}.w3.lora_A.weight"] = values(9 + e, 2, HIDDEN)
+        tensors[f"{layer}.2.block_sparse_moe.experts.{e}.w3.lora_B.weight"] = values(19 + e, WIDTH, 2)
+    with open("test/golden/adapter_seed.bin", "wb") as f:
+        f.write(json.dumps(config).encode() + b"\0" + save(tensors, {"format": "pt", "cadre.base_hash": "91c4e0d7a2b35f18"}))
+
+
 main()
+seed()
