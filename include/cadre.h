@@ -65,7 +65,8 @@ typedef struct { cdr_common common; const char *pattern, *device; bool quick; } 
 typedef struct { cdr_common common; const char *verb;   /* show, schema, list, migrate */ const char *arg; bool changed;
                  const char *from, *out;   /* migrate */ } cdr_config_args;
 typedef struct { cdr_common common; int n_ranks; const char *bind, *log_dir; int argc; char **argv; /* COMMAND ... */ } cdr_launch_args;
-typedef struct { cdr_common common; const char *file;   /* a data file, or a recipe */ const char *model; int64_t show, line; /* 0: none */ } cdr_data_check_args;
+typedef struct { cdr_common common; const char *file;   /* a data file, or a recipe */ const char *model; int64_t show, line; /* 0: none */
+                 bool colour; } cdr_data_check_args;
 typedef struct { cdr_common common; const char *recipe, *out; } cdr_data_pack_args;
 typedef struct { cdr_common common; const char *file, *out, *as; /* text, messages */ double eval_fraction; } cdr_data_make_args;
 typedef struct { cdr_common common; } cdr_doctor_args;

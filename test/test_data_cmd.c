@@ -40,76 +40,80 @@ static void clear(void)
     err = (cdr_err){ 0 };
 }
 
+static bool colour;
 static cdr_status check(const char *file, int64_t show, int64_t line, const char *const *set, int n_set)
 {
+    cdr_data_check_args a = { .common = { .set = set, .n_set = n_set, .quiet = true }, .file = in_dir(file), .show = show, .line = line, .colour = colour };
     clear();
-    return cdr_data_check(&(cdr_data_check_args){ .common = { .set = set, .n_set = n_set, .quiet = true }, .file = in_dir(file), .show = show, .line = line }, &r, &err);
+    return cdr_data_check(&a, &r, &err);
 }
 
 #define GOOD(q, a) "{\"messages\": [{\"role\": \"user\", \"content\": \"" q "\"}, {\"role\": \"assistant\", \"content\": \"" a "\"}]}\n"
+#define WROTE(q, a) "{\"messages\":[{\"role\":\"user\",\"content\":\"Define: " q "\"},{\"role\":\"assistant\",\"content\":\"" a "\"}]}\n"
 #define NONE "{\"messages\": [{\"role\": \"user\", \"content\": \"only asked\"}]}\n"
 
 static void check_shows_tokens_and_labels(void)
 {
-    static const char *const set[] = { "train.sequence_length=128", "log.color=never", "data.untrained=drop" }, *const colour[] = { "log.color=always" };
+    static const char *const set[] = { "train.sequence_length=128", "data.untrained=drop" };
     put("a.jsonl", GOOD("Q\\n\\u00e9", "A") GOOD("second", "a much longer answer than the others have, so that it does not fit into the row") NONE GOOD("Q", "third"));
-    T_CHECK(check("a.jsonl", 2, 0, set, 3) == CDR_OK);
-    T_HAS(r.text, "messages, 2 samples, 154 tokens, 50.6 % trained; length p50 76, p95 150, max 150; dropped 2 (no trained token: line 3; over 128 tokens: line 2)\n");
+    T_CHECK(check("a.jsonl", 2, 0, set, 2) == CDR_OK);
+    T_HAS(r.text, "messages, 2 samples, 185 tokens, 35.7 % trained; length p50 92, p95 172, max 172; dropped 2 (no trained token: line 3; over 128 tokens: line 2)\n");
     T_HAS(r.text, "chat      k3_xtml, thinking off, effort none, tools keep; train_on assistant (text: all), train_eos turn, mask_think none");
     T_HAS(r.text, "tokens    byte, 512 ids; model tiny-k31\n");
     T_HAS(r.text, "line 1    <|open|>message role=\"user\"<|sep|>Q\\n\xc3\xa9<|close|>message<|sep|><|end_of_msg|><|open|>message role=\"assistant\"<|sep|>"
-                  "[<|open|>response<|sep|>A<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>]   ([..] trained: 33 of 78 tokens)\n");
+                  "[<|open|>response<|sep|>A<|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>]   ([..] trained: 31 of 92 tokens)\n");
     T_HAS(r.text, "\nline 4    ");
     T_CHECK(!strstr(r.text, "\nline 2 ") && !strstr(r.text, "\x1b["));
     cdr_pool *pool = cdr_pool_new();
     const cdr_json *root;
     T_CHECK(cdr_json_parse(pool, r.json, strlen(r.json), "json", &root, &err) == CDR_OK);
-    T_CHECK(cdr_json_int(cdr_json_get(root, "samples"), 0) == 2 && cdr_json_int(cdr_json_get(root, "tokens"), 0) == 154);
-    T_NEAR(cdr_json_real(cdr_json_get(root, "trained_share"), 0), 78.0 / 154, 1e-12);
+    T_CHECK(cdr_json_int(cdr_json_get(root, "samples"), 0) == 2 && cdr_json_int(cdr_json_get(root, "tokens"), 0) == 185);
+    T_NEAR(cdr_json_real(cdr_json_get(root, "trained_share"), 0), 66.0 / 185, 1e-12);
     const cdr_json *shown = cdr_json_at(cdr_json_get(root, "shown"), 0), *ids = cdr_json_get(shown, "ids"), *labels = cdr_json_get(shown, "labels");
-    T_CHECK(cdr_json_count(ids) == 78 && cdr_json_count(labels) == 78 && cdr_json_count(cdr_json_get(shown, "text")) == 78);
+    T_CHECK(cdr_json_count(ids) == 92 && cdr_json_count(labels) == 92 && cdr_json_count(cdr_json_get(shown, "text")) == 92);
     int64_t n = 0;
-    for (int64_t i = 0; i < 78; i++) {
+    for (int64_t i = 0; i < 92; i++) {
         int64_t label = cdr_json_int(cdr_json_at(labels, i), 0);
         T_CHECK(label == -100 || label == cdr_json_int(cdr_json_at(ids, i), -1));
         n += label != -100;
     }
-    T_CHECK(n == 33 && cdr_json_count(cdr_json_get(root, "dropped")) == 2);
+    T_CHECK(n == 31 && cdr_json_count(cdr_json_get(root, "dropped")) == 2);
     const cdr_json *lost = cdr_json_at(cdr_json_get(cdr_json_at(cdr_json_get(root, "dropped"), 0), "samples"), 0);
     T_CHECK(cdr_json_int(cdr_json_get(lost, "line"), 0) == 3);
     cdr_pool_free(pool);
-    T_CHECK(check("a.jsonl", 1, 0, colour, 1) == CDR_EDATA);        /* as a run would say, after the view */
+    colour = true;
+    T_CHECK(check("a.jsonl", 1, 0, NULL, 0) == CDR_EDATA);        /* as a run would say, after the view */
     T_STR(err.id, "data.nothing-trained");
-    T_HAS(err.text, "a.jsonl:3: 0 of 44 tokens are trained");
+    T_HAS(err.text, "a.jsonl:3: 0 of 41 tokens are trained");
     T_HAS(r.text, "\x1b[32m<|open|>response");
+    colour = false;
 }
 
 static void check_by_line(void)
 {
-    static const char *const set[] = { "train.sequence_length=128", "data.untrained=drop", "log.color=never" };
-    T_CHECK(check("a.jsonl", 1, 4, set, 3) == CDR_OK);
+    static const char *const set[] = { "train.sequence_length=128", "data.untrained=drop" };
+    T_CHECK(check("a.jsonl", 1, 4, set, 2) == CDR_OK);
     T_HAS(r.text, "line 4    <|open|>message role=\"user\"<|sep|>Q<|close|>");
     T_CHECK(!strstr(r.text, "line 1 "));
-    T_CHECK(check("a.jsonl", 1, 3, set, 3) == CDR_EUSER);
+    T_CHECK(check("a.jsonl", 1, 3, set, 2) == CDR_EUSER);
     T_HAS(err.text, "a.jsonl:3: was dropped: no trained token");
-    T_CHECK(check("a.jsonl", 1, 9, set, 3) == CDR_EUSER);
+    T_CHECK(check("a.jsonl", 1, 9, set, 2) == CDR_EUSER);
     T_STR(err.id, "data.no-line");
-    T_CHECK(check("absent.jsonl", 1, 0, set, 3) == CDR_EDATA);
+    T_CHECK(check("absent.jsonl", 1, 0, set, 2) == CDR_EDATA);
     put("none.jsonl", NONE NONE);                     /* nothing is left: the run's own message */
     T_CHECK(check("none.jsonl", 1, 0, NULL, 0) == CDR_EDATA);
     T_STR(err.id, "data.nothing-trained");
-    T_HAS(err.text, "none.jsonl:1: 0 of 44 tokens are trained (data.train_on assistant; roles here: user)");
+    T_HAS(err.text, "none.jsonl:1: 0 of 41 tokens are trained (data.train_on assistant; roles here: user)");
 }
 
 static void check_of_a_recipe(void)
 {
-    static const char *const set[] = { "log.color=never" };
     char recipe[2000];
     (void)snprintf(recipe, sizeof recipe, "model: {path: tiny-k31}\ntrain: {steps: 1, sequence_length: 256}\ndata:\n  train: [{path: %s, columns: {messages: talk}}]\n"
                    "  chat_options: {thinking: true}\n  mask_think: all\n", in_dir("b.jsonl"));
     put("b.jsonl", "{\"talk\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\", \"reasoning\": \"hm\"}]}\n");
     put("r.yaml", recipe);
-    T_CHECK(check("r.yaml", 1, 0, set, 1) == CDR_OK);
+    T_CHECK(check("r.yaml", 1, 0, NULL, 0) == CDR_OK);
     T_HAS(r.text, "thinking on");
     T_HAS(r.text, "<|open|>think<|sep|>hm<|close|>think<|sep|>[<|open|>response<|sep|>A");
     T_HAS(r.text, "sequence_length 256");
@@ -123,12 +127,11 @@ static void pack_then_check(void)
     put("p.yaml", recipe);
     clear();
     T_CHECK(cdr_data_pack(&(cdr_data_pack_args){ .common = { .quiet = true }, .recipe = in_dir("p.yaml"), .out = in_dir("packed") }, &r, &err) == CDR_OK);
-    T_HAS(r.text, "packed/a.tokens: 2 documents, 154 tokens, 50.6 % trained");
+    T_HAS(r.text, "packed/a.tokens: 2 documents, 185 tokens, 35.7 % trained");
     T_HAS(r.text, "dropped 2");
-    T_HAS(r.json, "\"use\":\"train\",\"weight\":2,\"documents\":2");
-    static const char *const set[] = { "log.color=never" };
-    T_CHECK(check("packed/a.tokens", 1, 0, set, 1) == CDR_OK);
-    T_HAS(r.text, "tokens, 2 samples, 154 tokens, 50.6 % trained");
+    T_HAS(r.json, "\"use\":\"train\",\"weight\":2.0,\"documents\":2");
+    T_CHECK(check("packed/a.tokens", 1, 0, NULL, 0) == CDR_OK);
+    T_HAS(r.text, "tokens, 2 samples, 185 tokens, 35.7 % trained");
 }
 
 /* ---- dictionaries ---------------------------------------------------------------------------------------------------------------- */
@@ -161,10 +164,10 @@ static void make_dictionary(void)
     cdr_data_make_args a = { .file = in_dir("d.dict"), .out = in_dir("d.jsonl"), .as = "messages" };
     T_CHECK(cdr_data_make(&a, &r, &err) == CDR_OK);
     char *text = read_all("d.jsonl");
-    T_STR(text, GOOD("Define: abasement", "A decent and customary mental attitude in the presence of wealth.\\n\\nFirst line of verse,\\nthe second.\\n\\nMore "
+    T_STR(text, WROTE("abasement", "A decent and customary mental attitude in the presence of wealth.\\n\\nFirst line of verse,\\nthe second.\\n\\nMore "
         "prose, two lines.")
-                GOOD("Define: confidant", "One entrusted by A.") GOOD("Define: confidante", "One entrusted by A.")
-                GOOD("Define: low-bred", "\\\"Raised\\\" instead of brought up.") GOOD("Define: beta", "Mostly working, but still under test."));
+                WROTE("confidant", "One entrusted by A.") WROTE("confidante", "One entrusted by A.")
+                WROTE("low-bred", "\\\"Raised\\\" instead of brought up.") WROTE("beta", "Mostly working, but still under test."));
     cdr_free(text);
     T_HAS(r.text, "5 entries");
     T_HAS(r.text, "dropped 2: about the database 1, empty 1\n");
@@ -198,7 +201,7 @@ static void make_dictionary(void)
 static void inspect(void)
 {
     static const struct { const char *name, *has; } FILES[] = { { "a.jsonl", "data, messages, JSON Lines: " }, { "d.txt", "data, text, plain text: " },
-                                                                { "packed/a.tokens", "2 records, 154 tokens, 50.6 % trained" } };
+                                                                { "packed/a.tokens", "2 records, 185 tokens, 35.7 % trained" } };
     for (int i = 0; i < CDR_COUNT(FILES); i++) {
         cdr_text t = { 0 }, json = { 0 };
         T_CHECK(cdr__inspect_data(in_dir(FILES[i].name), &t, &(cdr_jw){ .t = &json }));

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static const cli_option options[] = {
     { "--model", "DIR", false, "check: the model whose tokenizer and chat format are taken; default: the recipe's, of a file tiny-k31" },
@@ -28,6 +29,8 @@ static cdr_status need(const char *verb, const char *what, const char *given, cd
 static cdr_status run_check(const cli_args *a, cdr_result *r, cdr_err *err)
 {
     cdr_data_check_args c = { .common = a->common, .file = a->n_pos > 1 ? a->pos[1] : NULL, .model = cli_value(a, "--model") };
+    const char *no_colour = getenv("NO_COLOR");
+    c.colour = isatty(STDOUT_FILENO) && !(no_colour && *no_colour);
     CDR_TRY(need("check", "FILE or RECIPE", c.file, err));
     CDR_TRY(cli_int(a, "--show", 1, &c.show, err));
     CDR_TRY(cli_int(a, "--line", 0, &c.line, err));

@@ -5,7 +5,6 @@
  */
 #include "train/session.h"
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { SHOW_TOKENS = 1000, LINES_NAMED = 8, BARS = 12, BAR_WIDTH = 40 };
 
@@ -107,16 +106,17 @@ static int64_t quantile(const figures *f, double q)
     return f->n > 0 ? f->lengths[CDR_MIN(CDR_MAX(i, (int64_t)0), f->n - 1)] : 0;
 }
 
-/* Bars of one width, a round number, up to the longest. */
-typedef struct { int64_t width, n, count[BARS]; } histogram;
+/* Bars of one width, a power of two, from the shortest to the longest. */
+typedef struct { int64_t width, first, n, count[BARS]; } histogram;         /* bar i: lengths (first + i) width + 1 to (first + i + 1) width */
 
 static histogram make_histogram(const figures *f)
 {
-    histogram h = { .width = 1 };
-    int64_t longest = f->n > 0 ? f->lengths[f->n - 1] : 1;
-    while (cdr_ceil_div(longest, h.width) > BARS) h.width *= 2;
-    h.n = CDR_MAX(cdr_ceil_div(longest, h.width), (int64_t)1);
-    for (int64_t i = 0; i < f->n; i++) h.count[CDR_MIN((CDR_MAX(f->lengths[i], (int64_t)1) - 1) / h.width, h.n - 1)]++;
+    histogram h = { .width = 1, .n = 1 };
+    int64_t shortest = f->n > 0 ? CDR_MAX(f->lengths[0], (int64_t)1) : 1, longest = f->n > 0 ? CDR_MAX(f->lengths[f->n - 1], (int64_t)1) : 1;
+    while ((longest - 1) / h.width - (shortest - 1) / h.width >= BARS) h.width *= 2;
+    h.first = (shortest - 1) / h.width;
+    h.n = (longest - 1) / h.width - h.first + 1;
+    for (int64_t i = 0; i < f->n; i++) h.count[(CDR_MAX(f->lengths[i], (int64_t)1) - 1) / h.width - h.first]++;
     return h;
 }
 
@@ -126,7 +126,8 @@ static void put_histogram(cdr_text *t, const histogram *h)
     for (int64_t i = 0; i < h->n; i++) most = CDR_MAX(most, h->count[i]);
     for (int64_t i = 0; i < h->n; i++) {
         int bar = (int)cdr_ceil_div(h->count[i] * BAR_WIDTH, most);
-        cdr_text_printf(t, "%-9s %7lld-%-7lld %8lld  ", i ? "" : "length", (long long)(i * h->width + 1), (long long)((i + 1) * h->width), (long long)h->count[i]);
+        cdr_text_printf(t, "%-9s %7lld-%-7lld %8lld  ", i ? "" : "length", (long long)((h->first + i) * h->width + 1),
+                        (long long)((h->first + i + 1) * h->width), (long long)h->count[i]);
         for (int k = 0; k < bar; k++) cdr_text_append(t, "#", 1);
         while (t->n > 0 && t->s[t->n - 1] == ' ') t->n--;
         cdr_text_append(t, "\n", 1);
@@ -345,7 +346,7 @@ static void json_length(cdr_jw *w, const figures *f)
     cdr_jw_begin(w, "histogram", '[');
     for (int64_t i = 0; i < h.n; i++) {
         cdr_jw_begin(w, NULL, '{');
-        cdr_jw_int(w, "up_to", (i + 1) * h.width);
+        cdr_jw_int(w, "up_to", (h.first + i + 1) * h.width);
         cdr_jw_int(w, "count", h.count[i]);
         cdr_jw_end(w, '}');
     }
@@ -383,13 +384,6 @@ static void json_check(cdr_jw *w, cdr_session *s, const figures *f, const sample
     cdr_jw_end(w, '}');
 }
 
-static bool wants_colour(const cdr_session *s)
-{
-    if (s->r.log.color != CDR_COLOR_AUTO) return s->r.log.color == CDR_COLOR_ALWAYS;
-    const char *no = getenv("NO_COLOR");
-    return isatty(STDOUT_FILENO) && !(no && *no);
-}
-
 /* What a run would say. */
 static cdr_status fail_untrained(const cdr_session *s, const figures *f, cdr_err *err)
 {
@@ -417,7 +411,7 @@ static cdr_status check(cdr_session *s, const cdr_data_check_args *a, cdr_result
     put_summary(&t, s, &f);
     put_chat(&t, s);
     if (f.n > 1) put_histogram(&t, &h);
-    for (int i = 0; i < n_shown; i++) put_sample(&t, s, &shown[i], wants_colour(s), f.one_file);
+    for (int i = 0; i < n_shown; i++) put_sample(&t, s, &shown[i], a->colour, f.one_file);
     json_check(&(cdr_jw){ .t = &json }, s, &f, shown, n_shown);
     r->text = t.s;
     r->json = json.s;
