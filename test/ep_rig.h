@@ -16,7 +16,7 @@
 
 typedef enum { SPREAD, HOT, IDLE_RANK, UNEVEN, FIRST_RANK, NOBODY } routes;
 enum { NO_DW = 1, NO_DX = 2, NO_DP = 4, ADAPTERS = 8, ADD = 16, F32_GRAD = 32, SITU = 64, TWO_GROUPS = 128, ONLY_DW2 = 256, TABLE = 512, BALANCED = 1024, PACKED = 2048,
-       ANY_ORDER = 4096, RANK_2 = 8192 };
+       ANY_ORDER = 4096, RANK_2 = 8192, OUTER = 16384 };
 typedef struct {
     const char *name;
     int ep; int64_t T, A, E, L, I; int dtype; routes how;
@@ -72,8 +72,15 @@ static void types_of(const scenario *z, int64_t E, cdr_type *t)
         const int64_t k = z->flags & RANK_2 ? 2 : m == 1 ? RANK + 1 : RANK, in = m == 2 ? z->I : z->L, out = m == 2 ? z->L : z->I;
         t[CDR__EX_A1 + 2 * m] = z->flags & ADAPTERS ? cdr_type_3d(CDR_F32, E, k, in) : absent;
         t[CDR__EX_B1 + 2 * m] = z->flags & ADAPTERS ? cdr_type_3d(CDR_F32, E, out, k) : absent;
+        if (!(z->flags & OUTER)) continue;
+        t[CDR__EX_A1 + 2 * m] = m == 2 ? cdr_type_3d(z->dtype, E, k, in) : cdr_type_2d(z->dtype, z->T, k);
+        t[CDR__EX_B1 + 2 * m] = m == 2 ? absent : cdr_type_3d(z->dtype, E, out, k);
     }
 }
+
+/* Operand i of the forward has a row for each token: x and p, and with shared-outer adapters h1 and h3; so has output k of the backward. */
+static bool of_tokens(const scenario *z, int i) { return i <= CDR__EX_P || (z->flags & OUTER && (i == CDR__EX_A1 || i == CDR__EX_A3)); }
+static bool token_gradient(const scenario *z, int k) { return k <= CDR__EXB_DP || (z->flags & OUTER && (k == CDR__EXB_DA1 || k == CDR__EXB_DA3)); }
 
 /* Experts of token i of a source: ascending and distinct, or -1 */
 static void route_token(const scenario *z, int source, int64_t i, int32_t *idx)
@@ -125,27 +132,41 @@ static int dispatch(const scenario *z, int source, void *perm, void *offs, void 
     return code;
 }
 
-/* What a source has: x, p, du by its number */
-static void fill_source(const scenario *z, int source, const cdr_type *t, void *x, void *p, const cdr_type *tdu, void *du)
+/* What a source has, by its number: x, p, du, and h1, h3, dv. b: operands of the backward, dv at i_dv; its types are those of one source, and
+ * rows go from row `first` on. */
+static void fill_rows(const cdr_type *t, int64_t rows, void *to, int64_t first, uint64_t stream, float scale)
 {
-    (void)z;
-    fill(x, &t[CDR__EX_X], 100 + (uint64_t)source, 1.0f);
-    fill(p, &t[CDR__EX_P], 300 + (uint64_t)source, 0.5f);
-    fill(du, tdu, 500 + (uint64_t)source, 1.0f);
+    cdr_type one = *t;
+    one.n[0] = rows;
+    fill((char *)to + cdr_dtype_bytes(t->dtype, first * t->n[1]), &one, stream, scale);
+}
+
+static void fill_source(const scenario *z, int source, const operands *b, int i_dv, int64_t first)
+{
+    const uint64_t s = (uint64_t)source;
+    fill_rows(&b->t[CDR__EXB_X], z->T, b->p[CDR__EXB_X], first, 100 + s, 1.0f);
+    fill_rows(&b->t[CDR__EXB_X + CDR__EX_P], z->T, b->p[CDR__EXB_X + CDR__EX_P], first, 300 + s, 0.5f);
+    fill_rows(&b->t[CDR__EXB_DU], z->T, b->p[CDR__EXB_DU], first, 500 + s, 1.0f);
+    if (!(z->flags & OUTER)) return;
+    for (int m = 0; m < 2; m++) {
+        const int i = CDR__EXB_X + CDR__EX_A1 + 2 * m;
+        fill_rows(&b->t[i], z->T, b->p[i], first, 1100 + 200 * (uint64_t)m + s, 1.0f);
+    }
+    fill_rows(&b->t[i_dv], z->T, b->p[i_dv], first, 1500 + s, 1.0f);
 }
 
 static bool wanted(const scenario *z, int out)
 {
     if (out == CDR__EXB_DX) return !(z->flags & NO_DX);
     if (out == CDR__EXB_DP) return !(z->flags & NO_DP);
-    if (out >= CDR__EXB_DA1) return (z->flags & ADAPTERS) != 0;
+    if (out >= CDR__EXB_DA1) return (z->flags & (ADAPTERS | OUTER)) != 0;
     return out == CDR__EXB_DW2 ? !(z->flags & NO_DW) : !(z->flags & (NO_DW | ONLY_DW2));
 }
 
 /* ---- one rank: all experts, source by source ------------------------------------------------------------------------------- */
 typedef struct {
     operands f, b;                       /* of the last source that was run */
-    void *u, *dx, *dp;                   /* of source `me` */
+    void *u, *v, *token[CDR__EXB_N_OUT]; /* of source `me`; token: dx, dp, dh1, dh3 */
     float *stack[CDR__EXB_N_OUT][8];     /* grad_push, by gradient */
 } whole;
 
@@ -157,34 +178,39 @@ static int whole_new(const scenario *z, whole *y)
     types_of(z, z->E, y->f.t);
     y->f.t[CDR__EX_TABLE] = absent;
     if (cdr_op_experts.infer(&at, CDR__EX_N, y->f.t, &n, y->f.t + CDR__EX_N, NULL) != CDR_OK) return 1;
-    y->f.t[CDR__EX_N + 1] = absent;
-    for (int i = 0; i < CDR__EX_N + 2; i++) y->f.p[i] = cdr_absent(&y->f.t[i]) ? NULL : bytes_of(&y->f.t[i]);
+    y->f.t[CDR__EX_N + CDR__EX_OUT_GU] = absent;
+    for (int i = 0; i < CDR__EX_N + CDR__EX_N_OUT; i++) y->f.p[i] = cdr_absent(&y->f.t[i]) ? NULL : bytes_of(&y->f.t[i]);
     for (int i = CDR__EX_W1; i < CDR__EX_N; i++) if (y->f.p[i]) fill(y->f.p[i], &y->f.t[i], (uint64_t)(3 + i), 0.2f);
     y->b.t[CDR__EXB_DU] = cdr_dense_like(&y->f.t[CDR__EX_X], z->flags & F32_GRAD ? CDR_F32 : z->dtype);
     y->b.p[CDR__EXB_DU] = bytes_of(&y->b.t[CDR__EXB_DU]);
     memcpy(y->b.t + CDR__EXB_X, y->f.t, CDR__EX_N * sizeof *y->f.t);
     memcpy(y->b.p + CDR__EXB_X, y->f.p, CDR__EX_N * sizeof *y->f.p);
-    y->b.t[CDR__EXB_GU] = absent;
+    y->b.t[CDR__EXB_GU] = y->b.t[CDR__EXB_DV] = absent;
+    if (z->flags & OUTER) {
+        y->b.t[CDR__EXB_DV] = cdr_type_2d(y->b.t[CDR__EXB_DU].dtype, z->T, y->f.t[CDR__EX_A2].n[1]);
+        y->b.p[CDR__EXB_DV] = bytes_of(&y->b.t[CDR__EXB_DV]);
+    }
     if (cdr_op_experts_bwd.infer(&at, CDR__EXB_N, y->b.t, &n, y->b.t + CDR__EXB_N, NULL) != CDR_OK) return 1;
     for (int k = 0; k < CDR__EXB_N_OUT; k++) {
         cdr_type *t = &y->b.t[CDR__EXB_N + k];
         if (!wanted(z, k)) *t = absent;
         if (cdr_absent(t)) continue;
         y->b.p[CDR__EXB_N + k] = bytes_of(t);
-        for (int j = 0; j < cdr_grad_push_depth(z->ep) && k >= CDR__EXB_DW1; j++) y->stack[k][j] = bytes_of(t);
+        for (int j = 0; j < cdr_grad_push_depth(z->ep) && !token_gradient(z, k); j++) y->stack[k][j] = bytes_of(t);
     }
     return 0;
 }
 
 static void whole_free(whole *y)
 {
-    for (int i = 0; i < CDR__EX_N + 2; i++) free(y->f.p[i]);
-    free(y->b.p[CDR__EXB_DU]);
+    for (int i = 0; i < CDR__EX_N + CDR__EX_N_OUT; i++) free(y->f.p[i]);
+    free(y->b.p[CDR__EXB_DU]), free(y->b.p[CDR__EXB_DV]);
     for (int k = 0; k < CDR__EXB_N_OUT; k++) {
         free(y->b.p[CDR__EXB_N + k]);
         for (int j = 0; j < 8; j++) free(y->stack[k][j]);
+        free(y->token[k]);
     }
-    free(y->u), free(y->dx), free(y->dp);
+    free(y->u), free(y->v);
 }
 
 static void *copy_of(const cdr_type *t, const void *p)
@@ -200,13 +226,14 @@ static int whole_run(const scenario *z, whole *y, const char *kernel, int first,
     const cdr_experts_attr at = attr_of(z);
     const cdr_lane lane = { .n_threads = 1 };
     for (int s = 0; s < z->ep; s++) {
-        fill_source(z, first + s, y->f.t, y->f.p[CDR__EX_X], y->f.p[CDR__EX_P], &y->b.t[CDR__EXB_DU], y->b.p[CDR__EXB_DU]);
+        fill_source(z, first + s, &y->b, CDR__EXB_DV, 0);
         if (dispatch(z, s, y->f.p[CDR__EX_PERM], y->f.p[CDR__EX_OFFS], y->f.p[CDR__EX_POS])) return 1;
         void *dx = y->b.p[CDR__EXB_N + CDR__EXB_DX];
         if (dx && z->flags & ADD) fill(dx, &y->b.t[CDR__EXB_N], 700 + (uint64_t)s, 1.0f);
         if (run(&cdr_op_experts_bwd, kernel, &at, CDR__EXB_N, CDR__EXB_N_OUT, &y->b, z->flags & ADD ? 1u : 0u, &lane)) return 1;
         for (int k = CDR__EXB_DW1; k < CDR__EXB_N_OUT; k++) {
             const cdr_type *t = &y->b.t[CDR__EXB_N + k];
+            if (token_gradient(z, k)) continue;
             const int depth = cdr_grad_push_depth(z->ep);
             const cdr_grad_push_attr push = { .depth = depth };
             int32_t micro = s;
@@ -216,10 +243,11 @@ static int whole_run(const scenario *z, whole *y, const char *kernel, int first,
             if (run(&cdr_op_grad_push, "base", &push, 2, depth, &o, 0, &lane)) return 1;
         }
         if (s != me) continue;
-        if (run(&cdr_op_experts, kernel, &at, CDR__EX_N, 2, &y->f, 0, &lane)) return 1;
+        if (run(&cdr_op_experts, kernel, &at, CDR__EX_N, CDR__EX_N_OUT, &y->f, 0, &lane)) return 1;
         y->u = copy_of(&y->f.t[CDR__EX_N], y->f.p[CDR__EX_N]);
-        if (dx) y->dx = copy_of(&y->b.t[CDR__EXB_N], dx);
-        if (y->b.p[CDR__EXB_N + CDR__EXB_DP]) y->dp = copy_of(&y->b.t[CDR__EXB_N + CDR__EXB_DP], y->b.p[CDR__EXB_N + CDR__EXB_DP]);
+        if (z->flags & OUTER) y->v = copy_of(&y->f.t[CDR__EX_N + CDR__EX_OUT_V], y->f.p[CDR__EX_N + CDR__EX_OUT_V]);
+        for (int k = 0; k < CDR__EXB_N_OUT; k++)
+            if (token_gradient(z, k) && y->b.p[CDR__EXB_N + k]) y->token[k] = copy_of(&y->b.t[CDR__EXB_N + k], y->b.p[CDR__EXB_N + k]);
     }
     return 0;
 }
@@ -246,7 +274,7 @@ static int part_new(const scenario *z, const whole *y, part *r, char *slab, size
                                    .experts = attr_of(z), .size = z->ep, .n_experts = (int32_t)z->E, .cap = cap_of(z), .balanced = (z->flags & BALANCED) != 0 };
     r->at.coll.order = z->flags & ANY_ORDER ? CDR_ORDER_FREE : CDR_ORDER_TREE;
     r->at_bwd = r->at;
-    for (int k = CDR__EXB_DW1; k < CDR__EXB_N_OUT && r->at.balanced; k++) if (wanted(z, k)) r->at_bwd.balanced = 2;
+    for (int k = CDR__EXB_DW1; k < CDR__EXB_N_OUT && r->at.balanced; k++) if (wanted(z, k) && !token_gradient(z, k)) r->at_bwd.balanced = 2;
     types_of(z, E_local, r->f.t);
     r->f.t[CDR__EX_OFFS] = cdr_type_2d(CDR_I32, z->ep, z->E + 1);
     if (cdr_op_experts_ep.infer(&r->at, CDR__EX_N, r->f.t, &n, r->f.t + CDR__EX_N, NULL) != CDR_OK || n != CDR__EP_N_OUT) return 1;
@@ -254,7 +282,7 @@ static int part_new(const scenario *z, const whole *y, part *r, char *slab, size
     for (int k = 0; k < CDR__EP_N_STACKS && !(z->flags & BALANCED); k++) r->f.t[CDR__EX_N + CDR__EP_OUT_SLOTS + k] = absent;
     for (int i = 0; i < CDR__EX_N + CDR__EP_N_OUT; i++) r->f.p[i] = cdr_absent(&r->f.t[i]) ? NULL : take(r, &r->f.t[i]);
     for (int i = CDR__EX_W1; i < CDR__EX_N; i++) {
-        if (i == CDR__EX_TABLE || !r->f.p[i]) continue;
+        if (i == CDR__EX_TABLE || !r->f.p[i] || of_tokens(z, i)) continue;
         const size_t each = cdr_type_bytes(&r->f.t[i]) / (size_t)E_local;
         for (int64_t e = 0; e < E_local; e++) {            /* with a table the matrices lie in reverse */
             const int64_t at = z->flags & TABLE && i <= CDR__EX_W2 ? E_local - 1 - e : e;
@@ -266,17 +294,19 @@ static int part_new(const scenario *z, const whole *y, part *r, char *slab, size
     r->b.p[CDR__EXB_DU] = take(r, &r->b.t[CDR__EXB_DU]);
     memcpy(r->b.t + CDR__EXB_X, r->f.t, CDR__EX_N * sizeof *r->f.t);
     memcpy(r->b.p + CDR__EXB_X, r->f.p, CDR__EX_N * sizeof *r->f.p);
+    r->b.t[CDR__EPB_DV] = y->b.t[CDR__EXB_DV];
+    r->b.p[CDR__EPB_DV] = z->flags & OUTER ? take(r, &r->b.t[CDR__EPB_DV]) : NULL;
     if (cdr_op_experts_ep_bwd.infer(&r->at_bwd, CDR__EPB_N, r->b.t, &n, r->b.t + CDR__EPB_N, NULL) != CDR_OK || n != CDR__EPB_N_OUT) return 1;
     for (int k = 0; k < CDR__EPB_N_OUT; k++) {
         cdr_type *t = &r->b.t[CDR__EPB_N + k];
         const bool has = k < CDR__EXB_N_OUT ? wanted(z, k) : k == CDR__EPB_OUT_DP ? wanted(z, CDR__EXB_DP) :
                          k >= CDR__EPB_OUT_NODES ? r->at_bwd.balanced == 2 && wanted(z, CDR__EXB_DW1 + k - CDR__EPB_OUT_NODES) :
                          k >= CDR__EPB_OUT_SLOTS ? (z->flags & BALANCED) != 0 :
-                         wanted(z, CDR__EXB_DX) && (k == CDR__EPB_OUT_RECV || (z->cap && !(z->flags & BALANCED)));
+                         (wanted(z, CDR__EXB_DX) || z->flags & OUTER) && (k == CDR__EPB_OUT_RECV || (z->cap && !(z->flags & BALANCED)));
         if (!has) *t = absent;
         if (!cdr_absent(t)) r->b.p[CDR__EPB_N + k] = take(r, t);
     }
-    fill_source(z, first + me, r->f.t, r->f.p[CDR__EX_X], r->f.p[CDR__EX_P], &r->b.t[CDR__EXB_DU], r->b.p[CDR__EXB_DU]);
+    fill_source(z, first + me, &r->b, CDR__EPB_DV, 0);
     int32_t *offs = r->f.p[CDR__EX_OFFS], *drop = malloc((size_t)(2 * z->T * z->A) * sizeof *drop);
     if (!drop) abort();
     for (int s = 0; s < z->ep; s++)

@@ -49,6 +49,14 @@ static const scenario all[] = {
     { "ep 4 f32, any order, all on one expert", 4, 700, 1, 4, 100, 64, CDR_F32, HOT, 0, 2, ANY_ORDER },
     { "ep 8 bf16, any order, uneven, an added dx", 8, 50, 4, 16, 24, 20, CDR_BF16, UNEVEN, 64, 1, ANY_ORDER | ADD },
     { "ep 4 f32, any order, balanced: the tree", 4, 60, 3, 16, 17, 33, CDR_F32, SPREAD, 240, 1, ANY_ORDER | BALANCED },
+    { "ep 2 f32, outer, full gradients too", 2, 37, 4, 12, 24, 20, CDR_F32, SPREAD, 0, 2, OUTER },
+    { "ep 4 f32, outer, several rounds, added", 4, 70, 3, 8, 40, 36, CDR_F32, SPREAD, 90, 2, OUTER | NO_DW | ADD },
+    { "ep 4 bf16, outer, frozen base, uneven, gradient f32", 4, 70, 3, 8, 40, 40, CDR_BF16, UNEVEN, 0, 2, OUTER | NO_DW | SITU | F32_GRAD },
+    { "ep 4 f32, outer, no dx, an idle rank", 4, 60, 3, 16, 17, 33, CDR_F32, IDLE_RANK, 60, 1, OUTER | NO_DW | NO_DX },
+    { "ep 4 f32, outer, balanced, all on one expert", 4, 700, 1, 8, 100, 64, CDR_F32, HOT, 1400, 2, OUTER | NO_DW | BALANCED },
+    { "ep 8 bf16, outer, balanced, all on the first rank", 8, 50, 2, 16, 24, 20, CDR_BF16, FIRST_RANK, 150, 1, OUTER | NO_DW | BALANCED },
+    { "ep 4 f32, outer, any order, rank 2", 4, 50, 3, 8, 40, 36, CDR_F32, SPREAD, 80, 1, OUTER | NO_DW | ANY_ORDER | RANK_2 },
+    { "ep 4 bf16, outer, mxfp4, a table", 4, 40, 2, 8, 64, 32, CDR_BF16, SPREAD, 50, 2, OUTER | NO_DW | PACKED | TABLE },
     { "ep 1 f32", 1, 45, 2, 8, 24, 20, CDR_F32, SPREAD, 45, 2, 0 },
 };
 
@@ -66,10 +74,12 @@ static int compare(const scenario *z, const char *kernel, const whole *y, const 
 {
     static const char *const name[] = { "dx", "dp", "dw1", "dw3", "dw2", "dA1", "dB1", "dA3", "dB3", "dA2", "dB2" };
     bool ok = same("u", z, kernel, me, &r->f.t[CDR__EX_N], r->f.p[CDR__EX_N], y->u);
+    const int i_v = CDR__EX_N + CDR__EP_OUT_V;
+    if (z->flags & OUTER) ok = same("v", z, kernel, me, &r->f.t[i_v], r->f.p[i_v], y->v) && ok;
     for (int k = 0; k < CDR__EXB_N_OUT; k++) {
         const cdr_type *t = &r->b.t[CDR__EPB_N + k];
-        if (cdr_absent(t) || (one_chain(z) && k >= CDR__EXB_DW1)) continue;
-        const void *want = k == CDR__EXB_DX ? y->dx : k == CDR__EXB_DP ? y->dp : (const char *)y->stack[k][0] + (size_t)me * cdr_type_bytes(t);
+        if (cdr_absent(t) || (one_chain(z) && !token_gradient(z, k))) continue;
+        const void *want = token_gradient(z, k) ? y->token[k] : (const char *)y->stack[k][0] + (size_t)me * cdr_type_bytes(t);
         ok = same(name[k], z, kernel, me, t, r->b.p[CDR__EPB_N + k], want) && ok;
     }
     return ok ? 0 : 1;
@@ -88,29 +98,30 @@ static int as_one_micro_batch(const scenario *z, const whole *y, const char *ker
     b.t[CDR__EXB_DU].n[0] = big.T;
     types_of(&big, z->E, b.t + CDR__EXB_X);
     b.t[CDR__EXB_X + CDR__EX_TABLE] = b.t[CDR__EXB_GU] = absent;
+    b.t[CDR__EXB_DV] = y->b.t[CDR__EXB_DV];
+    if (z->flags & OUTER) b.t[CDR__EXB_DV].n[0] = big.T;
     int n = 0;
     if (cdr_op_experts_bwd.infer(&at, CDR__EXB_N, b.t, &n, b.t + CDR__EXB_N, NULL) != CDR_OK) return 1;
-    for (int k = 0; k < CDR__EXB_N_OUT; k++) if (!wanted(z, k) || k < CDR__EXB_DW1) b.t[CDR__EXB_N + k] = absent;
+    for (int k = 0; k < CDR__EXB_N_OUT; k++) if (!wanted(z, k) || token_gradient(z, k)) b.t[CDR__EXB_N + k] = absent;
     for (int i = 0; i < CDR__EXB_N + CDR__EXB_N_OUT; i++) {
-        const bool given = i >= CDR__EXB_X + CDR__EX_W1 && i < CDR__EXB_GU;
+        const bool given = i >= CDR__EXB_X + CDR__EX_W1 && i < CDR__EXB_GU && !of_tokens(z, i - CDR__EXB_X);
         b.p[i] = cdr_absent(&b.t[i]) ? NULL : given ? y->f.p[i - CDR__EXB_X] : bytes_of(&b.t[i]);
     }
     operands d = { .t = { cdr_type_2d(CDR_I32, big.T, z->A), b.t[CDR__EXB_X + CDR__EX_PERM], b.t[CDR__EXB_X + CDR__EX_OFFS], b.t[CDR__EXB_X + CDR__EX_POS] },
                    .p = { NULL, b.p[CDR__EXB_X + CDR__EX_PERM], b.p[CDR__EXB_X + CDR__EX_OFFS], b.p[CDR__EXB_X + CDR__EX_POS] } };
     int32_t *idx = d.p[0] = bytes_of(&d.t[0]);
     for (int s = 0; s < z->ep; s++) {
-        const int64_t at_row = s * z->T, row = cdr_dtype_bytes(z->dtype, z->L), du = cdr_dtype_bytes(b.t[CDR__EXB_DU].dtype, z->L);
-        fill_source(z, s, y->f.t, (char *)b.p[CDR__EXB_X] + at_row * row, (float *)b.p[CDR__EXB_X + CDR__EX_P] + at_row * z->A, &y->b.t[CDR__EXB_DU],
-                    (char *)b.p[CDR__EXB_DU] + at_row * du);
-        for (int64_t i = 0; i < z->T; i++) route_token(z, s, i, idx + (at_row + i) * z->A);
+        fill_source(z, s, &b, CDR__EXB_DV, s * z->T);
+        for (int64_t i = 0; i < z->T; i++) route_token(z, s, i, idx + (s * z->T + i) * z->A);
     }
     int bad = run(&cdr_op_dispatch, "base", &sort, 1, 3, &d, 0, &lane) || run(&cdr_op_experts_bwd, kernel, &at, CDR__EXB_N, CDR__EXB_N_OUT, &b, 0, &lane);
     for (int k = CDR__EXB_DW1; k < CDR__EXB_N_OUT && !bad; k++) {
         const cdr_type *t = &r->b.t[CDR__EPB_N + k];
-        if (cdr_absent(t)) continue;
+        if (cdr_absent(t) || token_gradient(z, k)) continue;
         bad |= !same(name[k - CDR__EXB_DW1], z, kernel, me, t, r->b.p[CDR__EPB_N + k], (const char *)b.p[CDR__EXB_N + k] + (size_t)me * cdr_type_bytes(t));
     }
-    for (int i = 0; i < CDR__EXB_N + CDR__EXB_N_OUT; i++) if (i < CDR__EXB_X + CDR__EX_W1 || i >= CDR__EXB_GU) free(b.p[i]);
+    for (int i = 0; i < CDR__EXB_N + CDR__EXB_N_OUT; i++)
+        if (i < CDR__EXB_X + CDR__EX_W1 || i >= CDR__EXB_GU || of_tokens(z, i - CDR__EXB_X)) free(b.p[i]);
     free(idx);
     return bad;
 }
@@ -134,29 +145,38 @@ static double distance(const cdr_type *t, const void *a, const double *b)
     return s > 0 ? sqrt(d / s) : sqrt(d);
 }
 
+/* Operand i of the backward is rows of tokens, which fill_source makes. */
+static bool own_rows(const scenario *z, int i)
+{
+    return i == CDR__EXB_DU || (i == CDR__EXB_DV && z->flags & OUTER) || (i >= CDR__EXB_X && i < CDR__EXB_GU && of_tokens(z, i - CDR__EXB_X));
+}
+
 /* One problem of ep T tokens, sorted with plain loops, by the reference of experts */
 static int against_double(const scenario *z, const whole *y, const part *r, int me)
 {
     scenario big = *z;
     big.T = z->T * z->ep;
     cdr_type t[CDR__EXB_N + CDR__EXB_N_OUT];
-    double *in[CDR__EXB_N] = { NULL }, *out[CDR__EXB_N_OUT], *fwd_out[2] = { NULL, NULL };
+    double *in[CDR__EXB_N] = { NULL }, *out[CDR__EXB_N_OUT], *fwd_out[CDR__EX_N_OUT] = { NULL };
     cdr_experts_attr at = attr_of(z);
     int n = 0;
     types_of(&big, z->E, t + CDR__EXB_X);
-    t[CDR__EXB_X + CDR__EX_TABLE] = t[CDR__EXB_GU] = absent;
+    t[CDR__EXB_X + CDR__EX_TABLE] = t[CDR__EXB_GU] = t[CDR__EXB_DV] = absent;
+    if (z->flags & OUTER) t[CDR__EXB_DV] = cdr_type_2d(CDR_F32, big.T, y->f.t[CDR__EX_A2].n[1]);
     t[CDR__EXB_DU] = cdr_dense_like(&t[CDR__EXB_X], CDR_F32);
     if (cdr_op_experts_bwd.infer(&at, CDR__EXB_N, t, &n, t + CDR__EXB_N, NULL) != CDR_OK) return 1;
-    for (int i = 0; i < CDR__EXB_N; i++) if (!cdr_absent(&t[i])) in[i] = as_doubles(&t[i], i >= CDR__EXB_X + CDR__EX_W1 ? y->f.p[i - CDR__EXB_X] : NULL);
-    void *x = bytes_of(&y->f.t[CDR__EX_X]), *p = bytes_of(&y->f.t[CDR__EX_P]), *du = bytes_of(&y->b.t[CDR__EXB_DU]);
+    for (int i = 0; i < CDR__EXB_N; i++) {
+        const bool given = i >= CDR__EXB_X + CDR__EX_W1 && i < CDR__EXB_GU && !of_tokens(z, i - CDR__EXB_X);
+        if (!cdr_absent(&t[i])) in[i] = as_doubles(&t[i], given ? y->f.p[i - CDR__EXB_X] : NULL);
+    }
+    operands of = y->b;                                    /* one source's, in buffers of its own */
+    for (int i = 0; i < CDR__EXB_N; i++) of.p[i] = own_rows(z, i) ? bytes_of(&of.t[i]) : NULL;
     double *perm = in[CDR__EXB_X + CDR__EX_PERM], *offs = in[CDR__EXB_X + CDR__EX_OFFS], *pos = in[CDR__EXB_X + CDR__EX_POS];
     int32_t *idx = malloc((size_t)(big.T * z->A) * sizeof *idx);
     if (!idx) abort();
     for (int s = 0; s < z->ep; s++) {
-        fill_source(z, s, y->f.t, x, p, &y->b.t[CDR__EXB_DU], du);
-        cdr_to_f64(z->dtype, x, in[CDR__EXB_X] + s * z->T * z->L, z->T * z->L);
-        cdr_to_f64(CDR_F32, p, in[CDR__EXB_X + CDR__EX_P] + s * z->T * z->A, z->T * z->A);
-        cdr_to_f64(y->b.t[CDR__EXB_DU].dtype, du, in[CDR__EXB_DU] + s * z->T * z->L, z->T * z->L);
+        fill_source(z, s, &of, CDR__EXB_DV, 0);
+        for (int i = 0; i < CDR__EXB_N; i++) if (own_rows(z, i)) cdr_to_f64(of.t[i].dtype, of.p[i], in[i] + s * cdr_type_elems(&of.t[i]), cdr_type_elems(&of.t[i]));
         for (int64_t i = 0; i < z->T; i++) route_token(z, s, i, idx + (s * z->T + i) * z->A);
     }
     int64_t row = 0;
@@ -168,11 +188,14 @@ static int against_double(const scenario *z, const whole *y, const part *r, int 
     }
     for (int k = 0; k < CDR__EXB_N_OUT; k++) out[k] = cdr_absent(&t[CDR__EXB_N + k]) ? NULL : as_doubles(&t[CDR__EXB_N + k], NULL);
     fwd_out[0] = as_doubles(&t[CDR__EXB_X], NULL);
-    cdr_op_experts.ref(&(cdr_ref_args){ .attr = &at, .n_in = CDR__EX_N, .n_out = 2, .type = t + CDR__EXB_X,
+    if (z->flags & OUTER) fwd_out[CDR__EX_OUT_V] = as_doubles(&t[CDR__EXB_DV], NULL);
+    cdr_op_experts.ref(&(cdr_ref_args){ .attr = &at, .n_in = CDR__EX_N, .n_out = CDR__EX_N_OUT, .type = t + CDR__EXB_X,
                                         .in = (const double *const *)in + CDR__EXB_X, .out = fwd_out });
     cdr_op_experts_bwd.ref(&(cdr_ref_args){ .attr = &at, .n_in = CDR__EXB_N, .n_out = CDR__EXB_N_OUT, .type = t, .in = (const double *const *)in, .out = out });
     const double tol = z->dtype == CDR_F32 ? 3e-6 : 8e-3;
     int bad = distance(&r->f.t[CDR__EX_N], r->f.p[CDR__EX_N], fwd_out[0] + me * z->T * z->L) <= tol ? 0 : 1;
+    const cdr_type *tv = &r->f.t[CDR__EX_N + CDR__EP_OUT_V];
+    if (z->flags & OUTER && !(distance(tv, r->f.p[CDR__EX_N + CDR__EP_OUT_V], fwd_out[CDR__EX_OUT_V] + me * cdr_type_elems(tv)) <= tol)) bad = 1;
     for (int k = 0; k < CDR__EXB_N_OUT; k++) {
         const cdr_type *tk = &r->b.t[CDR__EPB_N + k];
         if (cdr_absent(tk) || (k == CDR__EXB_DX && z->flags & ADD)) continue;
@@ -181,7 +204,8 @@ static int against_double(const scenario *z, const whole *y, const part *r, int 
     }
     for (int i = 0; i < CDR__EXB_N; i++) free(in[i]);
     for (int k = 0; k < CDR__EXB_N_OUT; k++) free(out[k]);
-    free(fwd_out[0]), free(x), free(p), free(du), free(idx);
+    for (int i = 0; i < CDR__EXB_N; i++) free(of.p[i]);
+    free(fwd_out[0]), free(fwd_out[CDR__EX_OUT_V]), free(idx);
     return bad;
 }
 
@@ -264,12 +288,13 @@ static void shares_are_even(void)
 }
 
 /* ---- what the shard hooks append ------------------------------------------------------------------------------------------------ */
-typedef struct { cdr_pool *pool; cdr_err err; cdr_graph *g; int32_t call; cdr_val u; } program;
+typedef struct { cdr_pool *pool; cdr_err err; cdr_graph *g; int32_t call; cdr_val u, v; } program;
 
 static cdr_val value(cdr_graph *g, cdr_type t, const char *name) { return cdr_graph_value(g, t, CDR_TURN, CDR_C_WEIGHT, name); }
 
 /* dispatch and experts of local stacks, through their hooks: experts_ep is the last call then */
-static void program_new(program *q, int ep, bool adapters, const cdr_shard_opts *o)
+typedef enum { PLAIN, EACH, SHARED } form;                 /* of the adapters: none, per expert, shared-outer */
+static void program_new(program *q, int ep, form adapters, const cdr_shard_opts *o)
 {
     enum { T = 40, A = 4, E = 32, L = 8, I = 12, K = 2 };
     const cdr_mesh mesh = { .size = { 1, 8, 1 }, .world = 8, .expert = ep };
@@ -288,21 +313,25 @@ static void program_new(program *q, int ep, bool adapters, const cdr_shard_opts 
                               value(g, cdr_type_3d(CDR_BF16, E / ep, L, I), "w2"), CDR_NONE };
     for (int i = 0; i < 6; i++) {
         const int64_t width = i < 4 ? (i % 2 ? I : L) : (i % 2 ? L : I);
-        in[CDR__EX_A1 + i] = adapters ? value(g, i % 2 ? cdr_type_3d(CDR_F32, E / ep, width, K) : cdr_type_3d(CDR_F32, E / ep, K, width), "adapter") : CDR_NONE;
+        const cdr_type each = i % 2 ? cdr_type_3d(CDR_F32, E / ep, width, K) : cdr_type_3d(CDR_F32, E / ep, K, width);
+        in[CDR__EX_A1 + i] = adapters == PLAIN || (adapters == SHARED && i == 5) ? CDR_NONE :
+                             value(g, adapters == SHARED && (i == 0 || i == 2) ? cdr_type_2d(CDR_BF16, T, K) : each, "adapter");
     }
     /* the call as it stands when its operands have been replaced: no infer has seen the local stacks */
     const uint32_t arg = (uint32_t)g->n_operands;
     for (int i = 0; i < CDR__EX_N; i++) *CDR_PUSH(q->pool, g->operands, g->n_operands, g->cap_operands) = in[i];
-    for (int k = 0; k < 2; k++) *CDR_PUSH(q->pool, g->operands, g->n_operands, g->cap_operands) = CDR_NONE;
+    for (int k = 0; k < CDR__EX_N_OUT; k++) *CDR_PUSH(q->pool, g->operands, g->n_operands, g->cap_operands) = CDR_NONE;
     while (g->n_attrs % 16 != 0) *CDR_PUSH(q->pool, g->attrs, g->n_attrs, g->cap_attrs) = 0;
     const uint32_t attr = (uint32_t)g->n_attrs;
     for (size_t i = 0; i < sizeof at; i++) *CDR_PUSH(q->pool, g->attrs, g->n_attrs, g->cap_attrs) = ((const unsigned char *)&at)[i];
-    const cdr_call c = { .op = (uint16_t)cdr_op_index(&cdr_op_experts), .n_in = CDR__EX_N, .n_out = 2, .arg = arg, .attr = attr };
+    const cdr_call c = { .op = (uint16_t)cdr_op_index(&cdr_op_experts), .n_in = CDR__EX_N, .n_out = CDR__EX_N_OUT, .arg = arg, .attr = attr };
     const int64_t before = g->n_calls;
     out[0] = out[1] = CDR_NEW;
     T_CHECK(cdr_op_experts.shard(g, &c, &mesh, o, out, &q->err) == CDR_OK);
     T_CHECK(g->n_calls == before + (ep > 1) && (out[0] == CDR_NONE) == (ep == 1) && (ep == 1 || out[1] == CDR_NONE));
     q->u = out[0];
+    q->v = out[CDR__EX_OUT_V];
+    T_CHECK(ep == 1 || (q->v != CDR_NONE) == (adapters == SHARED));
     q->call = (int32_t)g->n_calls - 1;
 }
 
@@ -312,10 +341,10 @@ static int64_t rows_in(const program *q, int32_t call, int out) { return cdr_gra
 static void hooks_append_the_exchange(void)
 {
     program q;
-    program_new(&q, 1, false, &(cdr_shard_opts){ .dispatch_factor = 1.25 });
+    program_new(&q, 1, PLAIN, &(cdr_shard_opts){ .dispatch_factor = 1.25 });
     cdr_pool_free(q.pool);
 
-    program_new(&q, 4, false, &(cdr_shard_opts){ .dispatch_factor = 1.25 });
+    program_new(&q, 4, PLAIN, &(cdr_shard_opts){ .dispatch_factor = 1.25 });
     const cdr_call *c = &q.g->calls[q.call], *gather = &q.g->calls[q.call - 1];
     T_CHECK(q.g->n_calls == 4 && gather->op == cdr_op_index(&cdr_op_gather) && c->op == cdr_op_index(&cdr_op_experts_ep) && c->stream == CDR_S_COMPUTE);
     const cdr_type *offs = cdr_graph_type(q.g, cdr_graph_in(q.g, c, CDR__EX_OFFS));
@@ -340,11 +369,37 @@ static void hooks_append_the_exchange(void)
     T_CHECK(attr_in(&q, 4)->coll.wire_bytes == 40 * 4 * 3 / 4 * (16 + 32 + 8 + 16 + 4) && rows_in(&q, 4, CDR__EPB_OUT_DP) == 208);
     cdr_pool_free(q.pool);
 
-    program_new(&q, 4, false, &(cdr_shard_opts){ .dispatch_factor = 0 });      /* the worst case: one round, nothing to wait in */
+    program_new(&q, 4, PLAIN, &(cdr_shard_opts){ .dispatch_factor = 0 });      /* the worst case: one round, nothing to wait in */
     T_CHECK(attr_in(&q, q.call)->cap == 640 && cdr_graph_out(q.g, &q.g->calls[q.call], CDR__EP_OUT_BACK) == CDR_NONE);
     cdr_pool_free(q.pool);
-    program_new(&q, 4, false, &(cdr_shard_opts){ .dispatch_factor = 0.01 });   /* at least an expert's rows from one rank */
+    program_new(&q, 4, PLAIN, &(cdr_shard_opts){ .dispatch_factor = 0.01 });   /* at least an expert's rows from one rank */
     T_CHECK(attr_in(&q, q.call)->cap == 48);
+    cdr_pool_free(q.pool);
+}
+
+/* h1 and h3 of rank 2 travel with x, v comes home with y; dv goes out, dh1 and dh3 come home. */
+static void shared_factors_make_rows_wider(void)
+{
+    program q;
+    program_new(&q, 4, SHARED, &(cdr_shard_opts){ .dispatch_factor = 1.25 });
+    const cdr_call c = q.g->calls[q.call];
+    T_CHECK(cdr_graph_type(q.g, q.v)->n[0] == 40 && cdr_graph_type(q.g, q.v)->n[1] == 2 && cdr_graph_at(q.g, q.v)->cls == CDR_C_ACT);
+    T_CHECK(cdr_graph_type(q.g, cdr_graph_out(q.g, &c, CDR__EP_OUT_RECV))->n[1] == 8 + 2);
+    T_CHECK(attr_in(&q, q.call)->coll.wire_bytes == 40 * 4 * 3 / 4 * (2 * (8 + 2 + 2) + 8 + 2 * (8 + 2)));
+    for (int dx = 0; dx < 2; dx++) {
+        cdr_val dout[CDR__EP_N_OUT], din[CDR__EX_N];
+        bool want[CDR__EX_N] = { [CDR__EX_X] = dx == 1, [CDR__EX_A1] = true, [CDR__EX_B1] = true, [CDR__EX_A2] = true };
+        for (int k = 0; k < CDR__EP_N_OUT; k++) dout[k] = CDR_NONE;
+        dout[0] = value(q.g, cdr_type_2d(CDR_F32, 40, 8), "du");
+        dout[CDR__EP_OUT_V] = value(q.g, cdr_type_2d(CDR_BF16, 40, 2), "dv");
+        T_CHECK(cdr_op_experts_ep.grad(q.g, &c, dout, want, din, &q.err) == CDR_OK);
+        const cdr_call *b = &q.g->calls[q.g->n_calls - 1];
+        T_CHECK(cdr_graph_type(q.g, din[CDR__EX_A1])->n[0] == 40 && cdr_graph_type(q.g, din[CDR__EX_A1])->dtype == CDR_BF16);
+        T_CHECK(cdr_graph_type(q.g, din[CDR__EX_B1])->n[0] == 8 && cdr_graph_type(q.g, din[CDR__EX_A2])->dtype == CDR_F32);
+        T_CHECK(cdr_graph_type(q.g, cdr_graph_out(q.g, b, CDR__EPB_OUT_RECV))->n[1] == 8 + 2 + 2);
+        const cdr_experts_ep_attr *a = cdr_graph_attr(q.g, b);
+        T_CHECK(a->coll.wire_bytes == 40 * 4 * 3 / 4 * (2 * 12 + 4 * 8 + 2 * 2 + 8 + 2 * 12));
+    }
     cdr_pool_free(q.pool);
 }
 
@@ -352,7 +407,7 @@ static void balanced_moves_whole_groups_where_it_trains(void)
 {
     program q;
     for (int frozen = 0; frozen < 2; frozen++) {
-        program_new(&q, 4, true, &(cdr_shard_opts){ .dispatch_factor = 1.25, .balanced = true });
+        program_new(&q, 4, EACH, &(cdr_shard_opts){ .dispatch_factor = 1.25, .balanced = true });
         cdr_call c = q.g->calls[q.call];
         cdr_val dout[CDR__EP_N_OUT], din[CDR__EX_N];
         bool want[CDR__EX_N] = { [CDR__EX_X] = true, [CDR__EX_B3] = !frozen };
@@ -437,7 +492,7 @@ static int bench_rank(cdr_comm *w, int i)
     cdr_comm *comms[CDR_N_COMMS] = { [CDR_COMM_EXPERT] = w };
     const cdr_lane lane = { .n_threads = alone ? 2 : 1, .comms = comms };
     EXPECT(slab && whole_new(z, &y) == 0);
-    fill_source(z, me, y.f.t, y.f.p[CDR__EX_X], y.f.p[CDR__EX_P], &y.b.t[CDR__EXB_DU], y.b.p[CDR__EXB_DU]);
+    fill_source(z, me, &y.b, CDR__EXB_DV, 0);
     EXPECT(dispatch(z, me, y.f.p[CDR__EX_PERM], y.f.p[CDR__EX_OFFS], y.f.p[CDR__EX_POS]) == 0);
     const cdr_experts_attr at = attr_of(z);
     const cdr_grad_push_attr push = { .depth = depth };
@@ -446,7 +501,7 @@ static int bench_rank(cdr_comm *w, int i)
     call c[5];
     double best[2] = { 1e9, 1e9 }, cpu[2] = { 1e9, 1e9 };
     if (alone) {
-        c[0] = prepare(&cdr_op_experts, &at, CDR__EX_N, 2, &y.f, 2);
+        c[0] = prepare(&cdr_op_experts, &at, CDR__EX_N, CDR__EX_N_OUT, &y.f, 2);
         c[1] = prepare(&cdr_op_experts_bwd, &at, CDR__EXB_N, CDR__EXB_N_OUT, &y.b, 2);
         for (int k = 0; k < 3; k++) {
             const cdr_type t = y.b.t[CDR__EXB_N + CDR__EXB_DW1 + k];
@@ -539,6 +594,7 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "--bench")) return bench();
     t_filter = argc > 1 ? argv[1] : NULL;
     T_RUN(hooks_append_the_exchange);
+    T_RUN(shared_factors_make_rows_wider);
     T_RUN(balanced_moves_whole_groups_where_it_trains);
     T_RUN(wrong_operands_are_refused);
     T_RUN(shares_are_even);

@@ -62,7 +62,7 @@ cdr_status cdr_comm_barrier(cdr_comm *c);
  * and shapes, as they must agree. Until that last barrier a rank calls nothing but barriers of c, one at least.
  *   cdr_comm_expose(c, ptr, 3, sig);  ... read cdr_comm_peer(c, r, k) ...  cdr_comm_barrier(c);
  * expose_begin + expose_end: the same in halves, with work between them that touches no peer. */
-enum { CDR_EXPOSE_MAX = 24 };      /* operands */
+enum { CDR_EXPOSE_MAX = 28 };      /* operands */
 cdr_status cdr_comm_expose(cdr_comm *c, const void *const *ptr, int n, uint64_t signature);
 cdr_status cdr_comm_expose_begin(cdr_comm *c, const void *const *ptr, int n, uint64_t signature);
 cdr_status cdr_comm_expose_end(cdr_comm *c);

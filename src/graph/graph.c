@@ -162,8 +162,9 @@ int32_t cdr_graph_call(cdr_graph *g, const cdr_op *op, const void *attr, int n_i
     CDR_CHECK(n == n_out);
     for (int k = 0; k < n_out; k++) {
         if (out[k] == CDR_NONE) {
-            CDR_CHECK((op->optional >> k) & 1u);
+            CDR_CHECK(((op->optional >> k) & 1u) || cdr_absent(&to[k]));
         } else if (out[k] == CDR_NEW) {
+            CDR_CHECK(!cdr_absent(&to[k]));
             char name[64];
             if (k == 0) snprintf(name, sizeof name, "%s", op->name);
             else snprintf(name, sizeof name, "%s.%d", op->name, k);

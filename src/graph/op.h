@@ -171,7 +171,7 @@ typedef enum { CDR_HEAD_AUTO, CDR_HEAD_GATHER, CDR_HEAD_PIECES, CDR_HEAD_VOCAB }
 typedef struct cdr_op {
     const char *name; uint32_t flags; uint16_t attr_bytes;
     uint32_t rmw;                 /* mask of outputs that are read before they are written (optimizer states, caches) */
-    uint32_t optional;            /* mask of outputs that may be absent */
+    uint32_t optional;            /* mask of outputs that may be absent; an output that infer makes absent is */
     uint32_t add_ok;              /* mask of outputs whose kernels honour the add bit */
     cdr_status (*infer)(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e);
     /* Appends the backward calls. dout[k]: gradient of output k, or CDR_NONE. want[i]: input i needs one; leave it in

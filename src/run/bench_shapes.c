@@ -228,7 +228,7 @@ enum { NO_ADAPTERS = 0x3f };           /* of the six operands, and gradients, of
 #define EXPERTS(nm, dt, T, E, L, I) { .name = nm, .op = &cdr_op_experts, .attr = &top4, .n_in = CDR__EX_N, .in = { EXPERTS_IN(dt, T, E, L, I) }, \
     .absent = 1u << CDR__EX_TABLE | NO_ADAPTERS << CDR__EX_A1, .fill = { EXPERTS_FILL }, .make = experts_rows, .skip_out = 2 }, \
     { .name = nm, .op = &cdr_op_experts_bwd, .attr = &top4, .n_in = CDR__EXB_N, .in = { M(dt, T, L), EXPERTS_IN(dt, T, E, L, I) }, \
-    .absent = 1u << (CDR__EXB_X + CDR__EX_TABLE) | NO_ADAPTERS << (CDR__EXB_X + CDR__EX_A1) | 1u << CDR__EXB_GU, .fill = { NORMAL, EXPERTS_FILL }, \
+    .absent = 1u << (CDR__EXB_X + CDR__EX_TABLE) | NO_ADAPTERS << (CDR__EXB_X + CDR__EX_A1) | 1u << CDR__EXB_GU | 1u << CDR__EXB_DV, .fill = { NORMAL, EXPERTS_FILL }, \
     .make = experts_bwd_rows, .skip_out = NO_ADAPTERS << CDR__EXB_DA1 }
 
 /* MLA heads: H of N + E wide keys and V wide values */

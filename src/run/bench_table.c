@@ -86,7 +86,7 @@ enum { NO_ADAPTERS = 0x3f };
     .absent = 1u << CDR__EX_TABLE | NO_ADAPTERS << CDR__EX_A1, .fill = { EXPERTS_FILL }, .make = rows_of_experts, .skip_out = 2 }
 #define EXPERTS_BWD(E, m, dt) &(const cdr_case){ .name = #E " experts", .op = &cdr_op_experts_bwd, .attr = &one_expert, .n_in = CDR__EXB_N, \
     .in = { M(CDR_BF16, m, 3584), EXPERTS_IN(dt, E, m), [CDR__EXB_GU] = M(CDR_BF16, m, 6144) }, \
-    .absent = 1u << (CDR__EXB_X + CDR__EX_TABLE) | NO_ADAPTERS << (CDR__EXB_X + CDR__EX_A1), \
+    .absent = 1u << (CDR__EXB_X + CDR__EX_TABLE) | NO_ADAPTERS << (CDR__EXB_X + CDR__EX_A1) | 1u << CDR__EXB_DV, \
     .fill = { NORMAL, EXPERTS_FILL, [CDR__EXB_GU] = NORMAL }, .make = rows_of_experts_bwd, \
     .skip_out = 1u << CDR__EXB_DW1 | 1u << CDR__EXB_DW3 | 1u << CDR__EXB_DW2 | NO_ADAPTERS << CDR__EXB_DA1 }
 
@@ -117,7 +117,7 @@ static const cdr_case loss = { .name = "T512 W163840 D2304", .op = &cdr_op_loss_
 /* What a LoRA step does with a frozen layer of experts: forward without what it might keep, backward that makes gate and up again */
 #define BWD_AGAIN(E, m, dt) &(const cdr_case){ .name = #E " experts", .op = &cdr_op_experts_bwd, .attr = &one_expert, .n_in = CDR__EXB_N, \
     .in = { M(CDR_BF16, m, 3584), EXPERTS_IN(dt, E, m) }, .fill = { NORMAL, EXPERTS_FILL }, .make = rows_of_experts_bwd, \
-    .absent = 1u << (CDR__EXB_X + CDR__EX_TABLE) | NO_ADAPTERS << (CDR__EXB_X + CDR__EX_A1) | 1u << CDR__EXB_GU, \
+    .absent = 1u << (CDR__EXB_X + CDR__EX_TABLE) | NO_ADAPTERS << (CDR__EXB_X + CDR__EX_A1) | 1u << CDR__EXB_GU | 1u << CDR__EXB_DV, \
     .skip_out = 1u << CDR__EXB_DW1 | 1u << CDR__EXB_DW3 | 1u << CDR__EXB_DW2 | NO_ADAPTERS << CDR__EXB_DA1 }
 #define MAPPED_STEP(m, rows_, least_) { "8 mapped MXFP4 experts, " #rows_ " rows each, forward and backward", RATIO, least_, 0, \
     { EXPERTS(8, m, CDR_MXFP4), BWD_AGAIN(8, m, CDR_MXFP4), EXPERTS(8, m, CDR_BF16), BWD_AGAIN(8, m, CDR_BF16) }, { true, true, true, true }, { 0 } }

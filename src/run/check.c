@@ -140,6 +140,7 @@ static bool make_instance(checker *k, instance *s, const cdr_case *c)
     draw_inputs(s);
     for (int o = 0; o < s->n_out; o++) {
         int i = c->n_in + o;
+        if (cdr_absent(&s->type[i])) continue;
         if ((c->skip_out >> o) & 1u) {
             if (!((c->op->optional >> o) & 1u)) fault(k, F_OTHER, "output %d is left away, but is not optional", o);
             s->type[i] = (cdr_type){ .dtype = CDR_N_DTYPES };

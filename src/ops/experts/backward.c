@@ -1,4 +1,4 @@
-/* backward.c: equations (1), (3) to (5) of op.c. A round (capacity: rows of dx) goes by chunks (F32 operands of (5), which should stay
+/* backward.c: equations (1), (2a), (3) to (6a) of op.c. A round (capacity: rows of dx) goes by chunks (F32 operands of (5), which should stay
  * in cache): the chunk's rows by tiles, then weight gradients by (expert, matrix, block of rows of the matrix), each of which goes on
  * with the chain that earlier chunks left. After the round, the sums of each token's rows.
  *
@@ -16,8 +16,8 @@ enum { BLOCK_M = 96, BLOCK_K = 256 };            /* of (5): rows of dW of one bl
 static const int64_t chunk_bytes = 4 << 20;
 static const int64_t chunk_rows_per_thread = 512;        /* at least: each phase has work for all */
 
-/* a, b: adapters; t, dx [tile]; packed B of (5), (6); partial sums of a block, see counter */
-typedef struct { panels w[N_W], a[3], b[3]; float *t, *dx; uint32_t *outer_b; float *partial; } thread;
+/* a, b: adapters; again: B of (2a); t, dx, dh [tile]; packed B of (5), (6); partial sums of a block, see counter */
+typedef struct { panels w[N_W], a[3], b[3], again[2]; float *t, *dx, *dh; uint32_t *outer_b; float *partial; } thread;
 typedef cdr__bwd_scratch scratch;
 
 static void *output(const cdr__bwd *b, int k) { return b->out[k]; }
@@ -49,12 +49,15 @@ int cdr__experts_subtrees(int64_t a, int64_t b)
 }
 
 /* Elements of a row of the widest gradient that is wanted */
-static int64_t widest_outer(const cdr_type *out_t)
+static int64_t widest_outer(const experts *x, const cdr_type *out_t)
 {
     int64_t n = 0;
-    for (int k = CDR__EXB_DW1; k < CDR__EXB_N_OUT; k++) if (!cdr_absent(&out_t[k])) n = CDR_MAX(n, out_t[k].n[2]);
+    for (int k = 0; k < CDR__EXB_N_OUTER; k++) if (cdr__bwd_is_outer(x, out_t, k)) n = CDR_MAX(n, out_t[CDR__EXB_DW1 + k].n[2]);
     return n;
 }
+
+/* Columns of (6)'s or (6a)'s narrow factors of w1, w3 or w2 */
+static int64_t narrow(const experts *x, int m) { return x->low[m] > 0 ? x->low[m] : cdr__experts_rank(x, m); }
 
 static size_t lay_thread(const experts *x, const cdr_type *out_t, void *base, thread *th)
 {
@@ -68,14 +71,16 @@ static size_t lay_thread(const experts *x, const cdr_type *out_t, void *base, th
     th->w[DX_UP] = cdr__experts_panels(x, CDR__EX_W3, false, &block, &b);
     th->t = bump_floats(&b, x->tile * x->ld_I);
     th->dx = bump_floats(&b, x->tile * x->ld_L);
-    th->partial = bump_floats(&b, n_buffers(x) * BLOCK_M * widest_outer(out_t));
+    th->partial = bump_floats(&b, n_buffers(x) * BLOCK_M * widest_outer(x, out_t));
     int64_t widest = CDR_MAX(x->L, x->I);
     for (int m = 0; m < 3; m++) {
-        if (cdr__experts_rank(x, m) == 0) continue;
-        th->a[m] = cdr__experts_panels(x, CDR__EX_A1 + 2 * m, true, &block, &b);
-        th->b[m] = cdr__experts_panels(x, CDR__EX_B1 + 2 * m, false, &block, &b);
-        widest = CDR_MAX(widest, cdr__experts_rank(x, m));
+        if (narrow(x, m) == 0) continue;
+        widest = CDR_MAX(widest, narrow(x, m));
+        if (x->low[m] == 0 || m == 2) th->a[m] = cdr__experts_panels(x, CDR__EX_A1 + 2 * m, x->low[m] == 0, &block, &b);
+        if (x->low[m] == 0 || m < 2) th->b[m] = cdr__experts_panels(x, CDR__EX_B1 + 2 * m, false, &block, &b);
+        if (x->low[m] > 0 && m < 2) th->again[m] = cdr__experts_panels(x, CDR__EX_B1 + 2 * m, true, &block, &b);
     }
+    th->dh = bump_floats(&b, x->tile * CDR_MAX(x->ld_low[0], x->ld_low[1]));
     th->outer_b = bump_take(&b, (size_t)(4 * cdr_ceil_div(widest, isa->nr) * isa->nr * BLOCK_K));
     return b.at;
 }
@@ -92,14 +97,15 @@ size_t cdr__experts_bwd_lay(const experts *x, const cdr_type *out_t, void *base,
     s->gate = bump_floats(&b, s->chunk * x->ld_I);
     s->up = bump_floats(&b, s->chunk * x->ld_I);
     for (int m = 0; m < 3; m++) {
-        const int64_t rank = cdr__experts_rank(x, m);
+        const int64_t rank = narrow(x, m);
         s->ld_k[m] = cdr_ceil_div(rank, x->isa->gemm->nr) * x->isa->gemm->nr + 16;
         s->low_a[m] = rank > 0 ? bump_floats(&b, s->chunk * s->ld_k[m]) : NULL;
         s->low_b[m] = rank > 0 ? bump_floats(&b, s->chunk * s->ld_k[m]) : NULL;
     }
     for (int i = 0; i < CDR__EXB_N_OUTER; i++) {            /* no chunk cuts an expert whose rows all fit, but the end of a round may */
         const cdr_type *t = &out_t[CDR__EXB_DW1 + i];
-        s->open[i] = !cdr_absent(t) && x->n_chains > 1 && x->S * x->T * CDR_MIN(x->A, x->E) > s->chunk ? bump_floats(&b, n_buffers(x) * t->n[1] * t->n[2]) : NULL;
+        const bool opens = cdr__bwd_is_outer(x, out_t, i) && x->n_chains > 1 && x->S * x->T * CDR_MIN(x->A, x->E) > s->chunk;
+        s->open[i] = opens ? bump_floats(&b, n_buffers(x) * t->n[1] * t->n[2]) : NULL;
     }
     s->list = bump_take(&b, (size_t)cdr__experts_max_tiles(x, s->chunk) * sizeof(tile));
     s->segments = bump_take(&b, (size_t)CDR_MIN(x->E, s->chunk) * sizeof(tile));
@@ -114,9 +120,9 @@ typedef struct { char *dx; float *acc, *sums; } local;
 static size_t lay(const experts *x, const cdr_type *out_t, void *base, scratch *s, local *own)
 {
     bump b = { base, cdr__experts_bwd_lay(x, out_t, base, s) };
-    own->dx = bump_take(&b, (size_t)cdr_dtype_bytes(x->t[CDR__EX_X].dtype, x->cap * x->L));
-    own->acc = x->cap < x->R ? bump_floats(&b, x->T * x->L) : NULL;
-    own->sums = bump_floats(&b, 3 * x->L * x->n_threads);
+    own->dx = bump_take(&b, (size_t)cdr_dtype_bytes(x->t[CDR__EX_X].dtype, x->cap * x->W_in));
+    own->acc = x->cap < x->R ? bump_floats(&b, x->T * x->W_in) : NULL;
+    own->sums = bump_floats(&b, 3 * x->W_in * x->n_threads);
     return b.at;
 }
 
@@ -128,9 +134,26 @@ size_t cdr__experts_bwd_bytes(const cdr__experts_isa *isa, const void *attr, con
     return lay(&x, t + CDR__EXB_N, NULL, &s, &own);
 }
 
+void cdr__experts_bwd_wants(cdr__bwd *b)
+{
+    b->wants_dx = output(b, CDR__EXB_DX) != NULL;
+    b->wants_dp = output(b, CDR__EXB_DP) != NULL;
+    for (int m = 0; m < 2; m++) b->wants_dh[m] = b->x.low[m] > 0 && output(b, CDR__EXB_DA1 + 2 * m);
+    for (int i = 0; i < CDR__EXB_N_OUTER; i++) b->wants_dw = b->wants_dw || cdr__bwd_is_outer(&b->x, b->out_t, i);
+}
+
+void cdr__experts_parts_in(const cdr__bwd *b, bool add, cdr__part *part)
+{
+    const experts *x = &b->x;
+    part[0] = (cdr__part){ .n = x->L, .out = output(b, CDR__EXB_DX), .out_t = output_type(b, CDR__EXB_DX), .add = add };
+    for (int m = 0; m < 2; m++)
+        part[1 + m] = (cdr__part){ .at = x->L + m * x->low[0], .n = x->low[m], .out = b->wants_dh[m] ? output(b, CDR__EXB_DA1 + 2 * m) : NULL,
+                                   .out_t = output_type(b, CDR__EXB_DA1 + 2 * m) };
+}
+
 /* ---- rows ----------------------------------------------------------------------------------------------------------- */
-/* g_r and c_r of a tile: kept ones, or (1) again */
-static void gate_up(const cdr__bwd *b, thread *th, const tile *k, const float *x_mL, float *gate, float *up)
+/* g_r and c_r of a tile, at place `at` of the chunk: kept ones, or (1) and (2a) again */
+static void gate_up(const cdr__bwd *b, thread *th, const tile *k, int64_t at, float *gate, float *up)
 {
     const experts *x = &b->x;
     const int64_t m = k->end - k->first, I = x->I;
@@ -142,11 +165,17 @@ static void gate_up(const cdr__bwd *b, thread *th, const tile *k, const float *x
         cdr_to_f32(t->dtype, row + cdr_dtype_bytes(t->dtype, I), up + i * x->ld_I, I);
     }
     if (gu) return;
-    cdr__product p = { .m = m, .a = cdr__units(x_mL), .a_row = x->ld_L, .c = gate, .ldc = x->ld_I, .first = true };
+    cdr__product p = { .m = m, .a = cdr__units(b->s.x + at * x->ld_L), .a_row = x->ld_L, .c = gate, .ldc = x->ld_I, .first = true };
     cdr__experts_mul(x, &th->w[GATE], k->expert, p);
     p.c = up;
     p.a_packed = true;
     cdr__experts_mul(x, &th->w[UP], k->expert, p);
+    for (int w = 0; w < 2; w++) {
+        const int64_t ld = b->s.ld_k[w];
+        if (x->low[w] == 0) continue;
+        cdr__experts_mul(x, &th->again[w], k->expert,
+                         (cdr__product){ .m = m, .a = cdr__units(b->s.low_a[w] + at * ld), .a_row = ld, .c = w == 0 ? gate : up, .ldc = x->ld_I });
+    }
     for (int64_t i = 0; i < m; i++) cdr__experts_round_gu(x, NULL, NULL, k->first + i, gate + i * x->ld_I, up + i * x->ld_I);
 }
 
@@ -158,7 +187,7 @@ static void store_dp(const cdr__bwd *b, int64_t r, int64_t r0, int64_t pair, flo
 }
 
 /* (3) for row r of the round from r0 on: t becomes dh, gate and up become dg and dc, h is made, du becomes p du. */
-static void act_row(const cdr__bwd *b, int64_t r, int64_t r0, float *t, float *gate, float *up, float *h, float *du)
+static void act_row(const cdr__bwd *b, int64_t r, int64_t r0, float *t, float *gate, float *up, float *h, float *du, float *dv)
 {
     const experts *x = &b->x;
     const route q = route_of(x, r);
@@ -172,6 +201,7 @@ static void act_row(const cdr__bwd *b, int64_t r, int64_t r0, float *t, float *g
     if (x->at->situ) x->isa->situ->backward(t, gate, up, I, &x->situ);
     else x->isa->silu_bwd(t, gate, up, I);
     for (int64_t l = 0; l < L; l++) du[l] *= p;
+    for (int64_t j = 0; j < x->low[2]; j++) dv[j] *= p;
 }
 
 /* What W_m reads of the chunk's rows, and the gradient of what it gives */
@@ -209,29 +239,71 @@ static void low_rank(const cdr__bwd *b, thread *th, const tile *k, int64_t at)
     }
 }
 
+/* h1, h3 and dv of the tile, at place `at` of the chunk */
+static void gather_low(const cdr__bwd *b, const tile *k, int64_t at)
+{
+    const experts *x = &b->x;
+    const scratch *s = &b->s;
+    for (int m = 0; m < 2; m++)
+        if (x->low[m] > 0)
+            cdr__experts_gather(x, m == 0 ? CDR__ROWS_H1 : CDR__ROWS_H3, &x->t[CDR__EX_A1 + 2 * m], k, s->low_a[m] + at * s->ld_k[m], s->ld_k[m]);
+    if (x->low[2] > 0) cdr__experts_gather(x, CDR__ROWS_DV, b->dv_t, k, s->low_b[2] + at * s->ld_k[2], s->ld_k[2]);
+}
+
+/* t_r = W2^T du, + A2^T dv (6a) */
+static void back(const cdr__bwd *b, thread *th, const tile *k, int64_t at)
+{
+    const experts *x = &b->x;
+    const scratch *s = &b->s;
+    cdr__product p = { .m = k->end - k->first, .a = cdr__units(s->du + at * x->ld_L), .a_row = x->ld_L, .c = th->t, .ldc = x->ld_I, .first = true };
+    cdr__experts_mul(x, &th->w[BACK], k->expert, p);
+    p.a = cdr__units(s->low_b[2] + at * s->ld_k[2]);
+    p.a_row = s->ld_k[2];
+    p.first = false;
+    if (x->low[2] > 0) cdr__experts_mul(x, &th->a[2], k->expert, p);
+}
+
+/* The tile's rows of dx, dh1 and dh3, rounded, to where they are summed from. dout: dg and dc */
+static void store_rows(const cdr__bwd *b, thread *th, const tile *k, int64_t r0, float *const dout[2])
+{
+    const experts *x = &b->x;
+    const int64_t m = k->end - k->first;
+    const int dtype = x->t[CDR__EX_X].dtype;
+    char *rows = b->dx_rows + cdr_dtype_bytes(dtype, (k->first - r0) * x->W_in);
+    cdr__product p = { .m = m, .a = cdr__units(dout[0]), .a_row = x->ld_I, .c = th->dx, .ldc = x->ld_L, .first = true };
+    if (b->wants_dx) {
+        cdr__experts_mul(x, &th->w[DX_GATE], k->expert, p);
+        p.a = cdr__units(dout[1]);
+        p.first = false;
+        cdr__experts_mul(x, &th->w[DX_UP], k->expert, p);
+        for (int64_t i = 0; i < m; i++) cdr_from_f32(dtype, th->dx + i * x->ld_L, rows + cdr_dtype_bytes(dtype, i * x->W_in), x->L);
+    }
+    for (int w = 0; w < 2; w++) {
+        const int64_t at = x->L + (w == 1 ? x->low[0] : 0);
+        if (!b->wants_dh[w]) continue;
+        cdr__experts_mul(x, &th->b[w], k->expert,
+                         (cdr__product){ .m = m, .a = cdr__units(dout[w]), .a_row = x->ld_I, .c = th->dh, .ldc = x->ld_low[w], .first = true });
+        for (int64_t i = 0; i < m; i++) cdr_from_f32(dtype, th->dh + i * x->ld_low[w], rows + cdr_dtype_bytes(dtype, i * x->W_in + at), x->low[w]);
+    }
+}
+
 /* r_chunk: the routed row in the chunk's first place; r0: in the round's */
 static void run_tile(const cdr__bwd *b, thread *th, const tile *k, int64_t r_chunk, int64_t r0)
 {
     const experts *x = &b->x;
     const scratch *s = &b->s;
     const int64_t m = k->end - k->first, at = k->first - r_chunk;
-    float *x_mL = s->x + at * x->ld_L, *du = s->du + at * x->ld_L, *h = s->h + at * x->ld_I;
-    float *gate = s->gate + at * x->ld_I, *up = s->up + at * x->ld_I;
-    cdr__experts_gather(x, false, &x->t[CDR__EX_X], k, x_mL, x->ld_L);
-    cdr__experts_gather(x, true, b->du_t, k, du, x->ld_L);
-    gate_up(b, th, k, x_mL, gate, up);
-    cdr__experts_mul(x, &th->w[BACK], k->expert, (cdr__product){ .m = m, .a = cdr__units(du), .a_row = x->ld_L, .c = th->t, .ldc = x->ld_I, .first = true });
+    float *du = s->du + at * x->ld_L, *h = s->h + at * x->ld_I, *gate = s->gate + at * x->ld_I, *up = s->up + at * x->ld_I;
+    float *dv = x->low[2] > 0 ? s->low_b[2] + at * s->ld_k[2] : NULL;
+    cdr__experts_gather(x, CDR__ROWS_X, &x->t[CDR__EX_X], k, s->x + at * x->ld_L, x->ld_L);
+    cdr__experts_gather(x, CDR__ROWS_DU, b->du_t, k, du, x->ld_L);
+    gather_low(b, k, at);
+    gate_up(b, th, k, at, gate, up);
+    back(b, th, k, at);
     for (int64_t i = 0; i < m; i++)
-        act_row(b, k->first + i, r0, th->t + i * x->ld_I, gate + i * x->ld_I, up + i * x->ld_I, h + i * x->ld_I, du + i * x->ld_L);
+        act_row(b, k->first + i, r0, th->t + i * x->ld_I, gate + i * x->ld_I, up + i * x->ld_I, h + i * x->ld_I, du + i * x->ld_L, dv ? dv + i * s->ld_k[2] : NULL);
     low_rank(b, th, k, at);
-    if (!b->wants_dx) return;
-    cdr__product p = { .m = m, .a = cdr__units(gate), .a_row = x->ld_I, .c = th->dx, .ldc = x->ld_L, .first = true };
-    cdr__experts_mul(x, &th->w[DX_GATE], k->expert, p);
-    p.a = cdr__units(up);
-    p.first = false;
-    cdr__experts_mul(x, &th->w[DX_UP], k->expert, p);
-    const int dtype = x->t[CDR__EX_X].dtype;
-    for (int64_t i = 0; i < m; i++) cdr_from_f32(dtype, th->dx + i * x->ld_L, b->dx_rows + cdr_dtype_bytes(dtype, (k->first + i - r0) * x->L), x->L);
+    store_rows(b, th, k, r0, (float *const[2]){ gate, up });
 }
 
 /* ---- weight gradients -------------------------------------------------------------------------------------------------- */
@@ -239,16 +311,16 @@ static void run_tile(const cdr__bwd *b, thread *th, const tile *k, int64_t r_chu
 typedef struct { const float *a, *b; int64_t n_a, ld_a, n_b, ld_b; void *dw; const cdr_type *t; } outer;
 typedef struct { int64_t first, end, r_chunk; bool starts; float *c; int64_t ldc; } chain;     /* rows of one chain; starts: C is not read */
 
-/* Of gradient CDR__EXB_DW1 + which: dW_m = dout^T in (5), dA_m = b^T in, dB_m = dout^T a (6) */
+/* Of gradient CDR__EXB_DW1 + which: dW_m = dout^T in (5), dA_m = b^T in, dB_m = dout^T a (6), (6a) */
 static outer outer_of(const cdr__bwd *b, int which)
 {
     const int m = which < 3 ? which : (which - 3) / 2;
     const bool is_a = which >= 3 && (which - 3) % 2 == 0, is_b = which >= 3 && !is_a;
-    const int64_t rank = cdr__experts_rank(&b->x, m);
+    const int64_t rank = narrow(&b->x, m);
     const sides of = sides_of(b, m);
     return (outer){ .a = is_a ? b->s.low_b[m] : of.dout, .n_a = is_a ? rank : of.n_dout, .ld_a = is_a ? b->s.ld_k[m] : of.ld_dout,
                     .b = is_b ? b->s.low_a[m] : of.in, .n_b = is_b ? rank : of.n_in, .ld_b = is_b ? b->s.ld_k[m] : of.ld_in,
-                    .dw = output(b, CDR__EXB_DW1 + which), .t = output_type(b, CDR__EXB_DW1 + which) };
+                    .dw = cdr__bwd_is_outer(&b->x, b->out_t, which) ? output(b, CDR__EXB_DW1 + which) : NULL, .t = output_type(b, CDR__EXB_DW1 + which) };
 }
 
 /* C (+)= rows i0 .. of A^T B over rows first .. end - 1. A is read where it lies, across its rows: packing it first was not faster. */
@@ -390,7 +462,8 @@ void cdr__experts_bwd_clear(const cdr__bwd *b)
         for (int which = 0; which < CDR__EXB_N_OUTER; which++) {
             const cdr_type *t = output_type(b, CDR__EXB_DW1 + which);
             void *dw = output(b, CDR__EXB_DW1 + which);
-            for (int64_t i = 0; dw && i < t->n[1]; i++) memset(cdr_row(dw, t, e * t->n[1] + i), 0, (size_t)t->n[2] * sizeof(float));
+            const bool is_outer = cdr__bwd_is_outer(x, b->out_t, which);
+            for (int64_t i = 0; dw && is_outer && i < t->n[1]; i++) memset(cdr_row(dw, t, e * t->n[1] + i), 0, (size_t)t->n[2] * sizeof(float));
         }
     }
 }
@@ -488,27 +561,26 @@ void cdr__experts_bwd_round(const cdr__bwd *b, int64_t r0, int64_t r1)
 cdr_status cdr__experts_bwd(const cdr_args *a, const cdr__experts_isa *isa)
 {
     cdr__bwd b = { .x = cdr__experts_open(isa, a->attr, a->type + CDR__EXB_X, a->ptr + CDR__EXB_X, a->lane->n_threads),
-                   .out = a->ptr + CDR__EXB_N, .out_t = a->type + CDR__EXB_N, .du_t = &a->type[CDR__EXB_DU],
+                   .out = a->ptr + CDR__EXB_N, .out_t = a->type + CDR__EXB_N, .du_t = &a->type[CDR__EXB_DU], .dv_t = &a->type[CDR__EXB_DV],
                    .gu = a->ptr[CDR__EXB_GU], .gu_t = &a->type[CDR__EXB_GU] };
     const experts *x = &b.x;
     const int64_t rows = row_offset(x, x->E);
     local own;
     lay(x, b.out_t, a->work, &b.s, &own);
     b.x.own.du = a->ptr[CDR__EXB_DU];
+    b.x.own.dv = a->ptr[CDR__EXB_DV];
     b.dx_rows = own.dx;
-    b.wants_dx = output(&b, CDR__EXB_DX) != NULL;
-    b.wants_dp = output(&b, CDR__EXB_DP) != NULL;
-    for (int i = 0; i < CDR__EXB_N_OUTER; i++) b.wants_dw = b.wants_dw || output(&b, CDR__EXB_DW1 + i);
+    cdr__experts_bwd_wants(&b);
     assert(rows <= x->R);
     cdr__experts_bwd_clear(&b);
     int64_t r0 = 0;
     do {
         const int64_t r1 = CDR_MIN(r0 + x->cap, rows);
         cdr__experts_bwd_round(&b, r0, r1);
-        combine c = { .rows = own.dx, .row_t = cdr_type_2d(x->t[CDR__EX_X].dtype, x->cap, x->L), .r0 = r0, .r1 = r1, .first = r0 == 0,
-                      .last = r1 == rows, .add = (a->add & 1u) != 0, .acc = own.acc, .out = output(&b, CDR__EXB_DX),
-                      .out_t = output_type(&b, CDR__EXB_DX), .scratch = own.sums, .per_thread = 3 * x->L };
-        if (b.wants_dx) {
+        combine c = { .rows = own.dx, .row_t = cdr_type_2d(x->t[CDR__EX_X].dtype, x->cap, x->W_in), .r0 = r0, .r1 = r1, .first = r0 == 0,
+                      .last = r1 == rows, .acc = own.acc, .scratch = own.sums };
+        cdr__experts_parts_in(&b, (a->add & 1u) != 0, c.part);
+        if (cdr__bwd_wants_rows(&b)) {
 #pragma omp parallel num_threads(x->n_threads)
             cdr__experts_combine(x, &c);
         }

@@ -139,7 +139,7 @@ void cdr__ep_fetch(const cdr__ep *ep, const experts *x, void *const *slots)
     for (int64_t e = 0; e < x->E_home; e++)
         for (int k = 0; k < CDR__EP_N_STACKS; k++) {
             const int operand = cdr__ep_stack(k);
-            if (cdr_absent(&x->t[operand]) || row_offset(x, x->E_home + e) == row_offset(x, x->E_home + e + 1)) continue;
+            if (!cdr__ex_is_stack(x->t, operand) || row_offset(x, x->E_home + e) == row_offset(x, x->E_home + e + 1)) continue;
             const size_t each = cdr_type_bytes(&x->t[operand]) / (size_t)x->E_home;
             memcpy((char *)slots[operand - CDR__EX_W1] + (size_t)e * each, (const char *)cdr_comm_peer(ep->comm, giver, CDR__EP_STACK + k) + (size_t)e * each, each);
         }
@@ -181,7 +181,8 @@ static uint64_t signature(const cdr__ep *ep, const cdr_type *t, int n)
 /* Of an own operand, the address itself: the transport may know another one of the same memory. */
 static void set_origin(cdr__ep *ep, int r, const void *const *p)
 {
-    ep->from[r] = (origin){ .x = p[CDR__EP_X], .p = p[CDR__EP_P], .perm = p[CDR__EP_PERM], .du = p[CDR__EP_DU] };
+    ep->from[r] = (origin){ .x = p[CDR__EP_X], .p = p[CDR__EP_P], .perm = p[CDR__EP_PERM], .du = p[CDR__EP_DU], .h = { p[CDR__EP_H1], p[CDR__EP_H3] },
+                            .dv = p[CDR__EP_DV] };
     ep->recv[r] = p[CDR__EP_RECV];
     ep->recv_dp[r] = p[CDR__EP_RECV_DP];
 }
@@ -196,19 +197,20 @@ void cdr__ep_count(const cdr__ep *ep, const experts *x, int64_t in, int64_t back
     for (int64_t e = x->E_home; e < x->E; e++) {
         if (row_offset(x, e) == row_offset(x, e + 1)) continue;
         for (int k = 0; k < CDR__EP_N_STACKS; k++)
-            if (!cdr_absent(&x->t[cdr__ep_stack(k)])) slots += (int64_t)cdr_type_bytes(&x->t[cdr__ep_stack(k)]) / x->E_home;
+            if (cdr__ex_is_stack(x->t, cdr__ep_stack(k))) slots += (int64_t)cdr_type_bytes(&x->t[cdr__ep_stack(k)]) / x->E_home;
     }
     cdr_comm_count_read(ep->comm, theirs * in + away * back + slots);
 }
 
 cdr_status cdr__ep_begin(cdr__ep *ep, const experts *x, const void *own[CDR__EP_N], const cdr_type *t, int n)
 {
+    for (int m = 0; m < 2; m++) own[CDR__EP_H1 + m] = x->own.h[m];
     set_origin(ep, ep->me, own);
-    for (int k = 0; k < CDR__EP_N_STACKS; k++) own[CDR__EP_STACK + k] = ep->at->balanced ? x->ptr[cdr__ep_stack(k)] : NULL;
+    for (int k = 0; k < CDR__EP_N_STACKS; k++) own[CDR__EP_STACK + k] = ep->at->balanced && cdr__ex_is_stack(x->t, cdr__ep_stack(k)) ? x->ptr[cdr__ep_stack(k)] : NULL;
     return ep->comm ? cdr_comm_expose_begin(ep->comm, own, CDR__EP_N, signature(ep, t, n)) : CDR_OK;
 }
 
-cdr_status cdr__ep_end(cdr__ep *ep)
+cdr_status cdr__ep_end(cdr__ep *ep, const experts *x)
 {
     if (!ep->comm) return CDR_OK;
     CDR_TRY(cdr_comm_expose_end(ep->comm));
@@ -217,6 +219,7 @@ cdr_status cdr__ep_end(cdr__ep *ep)
         if (r == ep->me) continue;
         for (int k = 0; k < CDR__EP_STACK; k++) p[k] = cdr_comm_peer(ep->comm, r, k);
         CDR_CHECK(p[CDR__EP_X] && p[CDR__EP_P] && p[CDR__EP_PERM]);
+        for (int m = 0; m < 2; m++) CDR_CHECK(x->low[m] == 0 || p[CDR__EP_H1 + m]);
         set_origin(ep, r, p);
     }
     return CDR_OK;

@@ -12,7 +12,8 @@
 #include "ops/experts/kernel.h"
 
 /* Operands that a rank exposes */
-enum { CDR__EP_X, CDR__EP_P, CDR__EP_PERM, CDR__EP_RECV, CDR__EP_DU, CDR__EP_RECV_DP, CDR__EP_STACK, CDR__EP_NODES = CDR__EP_STACK + CDR__EP_N_STACKS,
+enum { CDR__EP_X, CDR__EP_P, CDR__EP_PERM, CDR__EP_RECV, CDR__EP_DU, CDR__EP_RECV_DP, CDR__EP_H1, CDR__EP_H3, CDR__EP_DV, CDR__EP_STACK,
+       CDR__EP_NODES = CDR__EP_STACK + CDR__EP_N_STACKS,
        CDR__EP_N = CDR__EP_NODES + CDR__EP_N_STACKS };
 
 /* Rows first .. first + n - 1 of this rank's dispatch: they are worked on by `rank`, in that round, and lie there from row `at` of
@@ -60,7 +61,7 @@ void cdr__ep_fetch(const cdr__ep *ep, const experts *x, void *const *slots);
 void cdr__ep_count(const cdr__ep *ep, const experts *x, int64_t in, int64_t back);
 /* own: by CDR__EP_X ..; NULL where the operator has none */
 cdr_status cdr__ep_begin(cdr__ep *ep, const experts *x, const void *own[CDR__EP_N], const cdr_type *t, int n);
-cdr_status cdr__ep_end(cdr__ep *ep);
+cdr_status cdr__ep_end(cdr__ep *ep, const experts *x);
 cdr_status cdr__ep_barrier(cdr__ep *ep);
 /* End of this rank's round that begins at row r0: as many whole groups as fit */
 int64_t cdr__ep_round_end(const experts *x, int64_t r0);

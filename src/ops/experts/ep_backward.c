@@ -1,4 +1,4 @@
-/* ep_backward.c: equations (3) to (6) of op.c over the ranks of an expert group. Rounds are those of the forward. Rows of dx come home as
+/* ep_backward.c: equations (3) to (6a) of op.c over the ranks of an expert group. Rounds are those of the forward. Rows of dx come home as
  * rows of y do; dp_q goes straight to its pair. The gradients of the weights stay here: a chain for each (expert, source), merged by the
  * binary tree over sources (backward.c). */
 #include "ops/experts/backward.h"
@@ -10,7 +10,7 @@ static size_t lay(const experts *x, const cdr_type *out_t, void *base, scratch *
 {
     bump b = { base, cdr__ep_lay(x, base, &s->ep) };
     s->address = bump_take(&b, (size_t)x->R * sizeof *s->address);
-    s->sums = bump_floats(&b, 3 * x->L * x->n_threads);
+    s->sums = bump_floats(&b, 3 * x->W_in * x->n_threads);
     return b.at + cdr__experts_bwd_lay(x, out_t, base ? b.base + b.at : NULL, work);
 }
 
@@ -41,10 +41,11 @@ static cdr_status run_rounds(cdr__bwd *b, scratch *s, const cdr_args *a)
     experts *x = &b->x;
     cdr__ep *ep = &s->ep;
     void *const *out = b->out;
-    const size_t row_bytes = (size_t)cdr_dtype_bytes(x->t[CDR__EX_X].dtype, x->L);
-    const combine c = { .rows = out[CDR__EPB_OUT_BACK], .row_t = cdr_type_2d(x->t[CDR__EX_X].dtype, x->R, x->L), .r0 = 0, .r1 = x->R, .first = true, .last = true,
-                        .add = (a->add & 1u) != 0, .out = out[CDR__EXB_DX], .out_t = &b->out_t[CDR__EXB_DX], .scratch = s->sums, .per_thread = 3 * x->L,
-                        .at = ep->n_rounds == 1 ? s->address : NULL };
+    const bool rows = cdr__bwd_wants_rows(b);
+    const size_t row_bytes = (size_t)cdr_dtype_bytes(x->t[CDR__EX_X].dtype, x->W_in);
+    combine c = { .rows = out[CDR__EPB_OUT_BACK], .row_t = cdr_type_2d(x->t[CDR__EX_X].dtype, x->R, x->W_in), .r0 = 0, .r1 = x->R, .first = true, .last = true,
+                  .scratch = s->sums, .at = ep->n_rounds == 1 ? s->address : NULL };
+    cdr__experts_parts_in(b, (a->add & 1u) != 0, c.part);
     int64_t r0 = 0;
     for (int round = 0; round < ep->n_rounds; round++) {
         const int64_t r1 = cdr__ep_round_end(x, r0);
@@ -58,9 +59,9 @@ static cdr_status run_rounds(cdr__bwd *b, scratch *s, const cdr_args *a)
         {
             if (x->moves) cdr__ep_merge(ep, x, out + CDR__EXB_DW1, b->out_t + CDR__EXB_DW1, out + CDR__EPB_OUT_NODES);
             if (b->wants_dp) pull_dp(ep, x, round, out[CDR__EXB_DP], cdr_type_pitch(&b->out_t[CDR__EXB_DP]));
-            if (b->wants_dx && c.at) cdr__ep_addresses(ep, row_bytes, s->address);
-            if (b->wants_dx && !c.at) cdr__ep_pull(ep, round, row_bytes, out[CDR__EPB_OUT_BACK]);
-            if (b->wants_dx && last) cdr__experts_combine(x, &c);
+            if (rows && c.at) cdr__ep_addresses(ep, row_bytes, s->address);
+            if (rows && !c.at) cdr__ep_pull(ep, round, row_bytes, out[CDR__EPB_OUT_BACK]);
+            if (rows && last) cdr__experts_combine(x, &c);
         }
         CDR_TRY(cdr__ep_barrier(ep));
         r0 = r1;
@@ -71,30 +72,31 @@ static cdr_status run_rounds(cdr__bwd *b, scratch *s, const cdr_args *a)
 cdr_status cdr__ep_bwd(const cdr_args *a, const cdr__experts_isa *isa)
 {
     cdr__bwd b = { .x = cdr__ep_open(isa, a->attr, a->type + CDR__EXB_X, a->ptr + CDR__EXB_X, a->lane->n_threads),
-                   .out = a->ptr + CDR__EPB_N, .out_t = a->type + CDR__EPB_N, .du_t = &a->type[CDR__EXB_DU] };
+                   .out = a->ptr + CDR__EPB_N, .out_t = a->type + CDR__EPB_N, .du_t = &a->type[CDR__EXB_DU], .dv_t = &a->type[CDR__EPB_DV] };
     void *const *out = b.out;
     scratch s;
     lay(&b.x, b.out_t, a->work, &s, &b.s);
-    b.wants_dx = out[CDR__EXB_DX] != NULL;
-    b.wants_dp = out[CDR__EXB_DP] != NULL;
-    for (int i = CDR__EXB_DW1; i < CDR__EXB_N_OUT; i++) b.wants_dw = b.wants_dw || out[i];
+    cdr__experts_bwd_wants(&b);
+    const bool rows = cdr__bwd_wants_rows(&b);
     b.dx_rows = out[CDR__EPB_OUT_RECV];
     b.dp_rows = out[CDR__EPB_OUT_DP];
     cdr__ep_plan(&s.ep, &b.x, a);
-    CDR_CHECK(s.ep.n_rounds == 1 || !b.wants_dx || out[CDR__EPB_OUT_BACK]);
+    CDR_CHECK(s.ep.n_rounds == 1 || !rows || out[CDR__EPB_OUT_BACK]);
     CDR_CHECK(!b.wants_dw || s.ep.at->balanced != 1);
-    CDR_CHECK(!b.wants_dx || b.dx_rows);
+    CDR_CHECK(!rows || b.dx_rows);
     CDR_CHECK(!b.wants_dp || b.dp_rows);
     const void *own[CDR__EP_N] = { b.x.ptr[CDR__EX_X], b.x.ptr[CDR__EX_P], b.x.ptr[CDR__EX_PERM], b.dx_rows, a->ptr[CDR__EXB_DU], b.dp_rows };
+    own[CDR__EP_DV] = a->ptr[CDR__EPB_DV];
     float *nodes[CDR__EP_N_STACKS];
     for (int k = 0; k < CDR__EP_N_STACKS; k++) own[CDR__EP_NODES + k] = nodes[k] = out[CDR__EPB_OUT_NODES + k];
     b.nodes = nodes;
     b.first_node = s.ep.first_node + s.ep.me * b.x.E;
-    const int64_t row = cdr_dtype_bytes(b.x.t[CDR__EX_X].dtype, b.x.L), du = cdr_dtype_bytes(a->type[CDR__EXB_DU].dtype, b.x.L);
-    cdr__ep_count(&s.ep, &b.x, row + du + 8, (b.wants_dx ? row : 0) + (b.wants_dp ? 4 : 0));
+    const int64_t row = cdr_dtype_bytes(b.x.t[CDR__EX_X].dtype, b.x.W_in), du = cdr_dtype_bytes(a->type[CDR__EXB_DU].dtype, b.x.L);
+    const int64_t dv = b.x.low[2] > 0 ? cdr_dtype_bytes(b.dv_t->dtype, b.x.low[2]) : 0;
+    cdr__ep_count(&s.ep, &b.x, row + du + dv + 8, (rows ? row : 0) + (b.wants_dp ? 4 : 0));
     CDR_TRY(cdr__ep_begin(&s.ep, &b.x, own, a->type, a->n_in + a->n_out));
     cdr__experts_bwd_clear(&b);
-    CDR_TRY(cdr__ep_end(&s.ep));
+    CDR_TRY(cdr__ep_end(&s.ep, &b.x));
     void *slots[CDR__EX_N - CDR__EX_W1] = { NULL };
     for (int k = 0; k < CDR__EP_N_STACKS; k++) slots[cdr__ep_stack(k) - CDR__EX_W1] = out[CDR__EPB_OUT_SLOTS + k];
     b.x.routes = s.ep.routes;

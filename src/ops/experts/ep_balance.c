@@ -163,7 +163,7 @@ void cdr__ep_merge(const cdr__ep *ep, const experts *x, void *const *dw, const c
     for (int64_t e = 0; e < x->E_home; e++)
         for (int k = 0; k < CDR__EP_N_STACKS; k++) {
             const bool nobody = rows_of_expert(ep, x, e) == 0;
-            if (!dw[k] || nobody || ep->sources[2 * e + 1] == x->S) continue;
+            if (!dw[k] || !cdr__ex_is_stack(x->t, cdr__ep_stack(k)) || nobody || ep->sources[2 * e + 1] == x->S) continue;
             const int64_t n = t[k].n[1] * t[k].n[2];
             for (int64_t at = 0; at < n; at += BLOCK)
                 merge_block(ep, x, e, k, own_nodes[k], at, CDR_MIN(n - at, BLOCK), (float *)dw[k] + e * n + at);

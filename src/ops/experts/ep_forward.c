@@ -1,4 +1,4 @@
-/* ep_forward.c: equations (1), (2) of op.c over the ranks of an expert group; ep_op.c has the exchange. In each round a rank forms the y
+/* ep_forward.c: equations (1), (2), (2a) of op.c over the ranks of an expert group; ep_op.c has the exchange. In each round a rank forms the y
  * rows of others' tokens in its recv; after a barrier each rank takes its own rows home, after another recv may be written again. With
  * one round the sums of (2) read the peers' recv where it lies.
  *
@@ -14,7 +14,7 @@ static size_t lay(const experts *x, void *base, scratch *s)
 {
     bump b = { base, cdr__ep_lay(x, base, &s->ep) };
     s->address = bump_take(&b, (size_t)x->R * sizeof *s->address);
-    s->sums = bump_floats(&b, 3 * x->L * x->n_threads);
+    s->sums = bump_floats(&b, 3 * x->W_out * x->n_threads);
     s->threads = bump_take(&b, cdr__experts_fwd_thread_bytes(x) * (size_t)x->n_threads);
     return b.at;
 }
@@ -65,7 +65,8 @@ cdr_status cdr__ep_fwd(const cdr_args *a, const cdr__experts_isa *isa)
 {
     experts x = cdr__ep_open(isa, a->attr, a->type, a->ptr, a->lane->n_threads);
     void *const *out = a->ptr + CDR__EX_N;
-    const size_t row_bytes = (size_t)cdr_dtype_bytes(x.t[CDR__EX_X].dtype, x.L);
+    const int dtype = x.t[CDR__EX_X].dtype;
+    const size_t row_bytes = (size_t)cdr_dtype_bytes(dtype, x.W_out);
     scratch s;
     lay(&x, a->work, &s);
     cdr__ep_plan(&s.ep, &x, a);
@@ -73,17 +74,17 @@ cdr_status cdr__ep_fwd(const cdr_args *a, const cdr__experts_isa *isa)
     const void *own[CDR__EP_N] = { a->ptr[CDR__EX_X], a->ptr[CDR__EX_P], a->ptr[CDR__EX_PERM], out[CDR__EP_OUT_RECV] };
     void *slots[CDR__EX_N - CDR__EX_W1] = { NULL };
     cdr__fwd_rows y = { .rows = out[CDR__EP_OUT_RECV] };
-    cdr__ep_count(&s.ep, &x, (int64_t)row_bytes + 8, (int64_t)row_bytes);
+    cdr__ep_count(&s.ep, &x, cdr_dtype_bytes(dtype, x.W_in) + 8, (int64_t)row_bytes);
     CDR_TRY(cdr__ep_begin(&s.ep, &x, own, a->type, a->n_in + a->n_out));
     for (int k = 0; k < CDR__EP_N_STACKS; k++) slots[cdr__ep_stack(k) - CDR__EX_W1] = out[CDR__EP_OUT_SLOTS + k];
     x.routes = s.ep.routes;
     x.slots = slots;
     int64_t r0 = 0, r1 = cdr__ep_round_end(&x, 0);
     run_early(&s, &x, &y, r1);
-    CDR_TRY(cdr__ep_end(&s.ep));
-    const combine c = { .rows = out[CDR__EP_OUT_BACK], .row_t = cdr_type_2d(x.t[CDR__EX_X].dtype, x.R, x.L), .r0 = 0, .r1 = x.R, .first = true, .last = true,
-                        .out = out[CDR__EP_OUT_U], .out_t = &a->type[CDR__EX_N], .scratch = s.sums, .per_thread = 3 * x.L,
-                        .at = s.ep.n_rounds == 1 ? s.address : NULL };
+    CDR_TRY(cdr__ep_end(&s.ep, &x));
+    combine c = { .rows = out[CDR__EP_OUT_BACK], .row_t = cdr_type_2d(dtype, x.R, x.W_out), .r0 = 0, .r1 = x.R, .first = true, .last = true, .scratch = s.sums,
+                  .at = s.ep.n_rounds == 1 ? s.address : NULL };
+    cdr__experts_parts_out(&x, out, a->type + CDR__EX_N, CDR__EP_OUT_V, c.part);
     for (int round = 0; round < s.ep.n_rounds; round++) {
         const int64_t n = round == 0 ? first_tiles(&s.ep, &x, r1, false) : cdr__experts_tiles(&x, r0, r1, s.ep.list);
         const bool last = round == s.ep.n_rounds - 1;

@@ -25,15 +25,17 @@ _Static_assert(sizeof(cdr_experts_attr) == 40, "attributes are compared by bytes
 /* in: x_TL (F32 or BF16), p_TA F32, perm_R, offs_E1, pos_TA (dispatch.h; R = T A), w1_EIL, w3_EIL, w2_ELI (F32, BF16, or MXFP4: frozen),
  *     table_E3 I64, may be absent: byte offset of expert e's matrices from the three base pointers, whose rows are dense then,
  *     adapters A1_EKL, B1_EIK, A3_EKL, B3_EIK, A2_EKI, B2_ELK (F32 or BF16; in pairs, each pair may be absent and has a rank K of its own)
- * out: u_TL (dtype of x), gu_R2I (dtype of x), may be absent: gate | up in dispatch order, for the backward */
+ *     A matrix that is one for all experts is multiplied outside, once a token: in place of A1, A3 stands h_TK = scale A x (dtype of x), and
+ *     A2 without B2 gives v, which B2 is to be multiplied with. scale is not read there.
+ * out: u_TL (dtype of x), gu_R2I (dtype of x), may be absent: gate | up in dispatch order, for the backward; v_TK (dtype of x), with A2 alone */
 extern const cdr_op cdr_op_experts;
-/* in: du_TL, then the forward's, then gu, which may be absent: gate and up are made again then
- * out: dx_TL, dp_TA F32, dw1_EIL, dw3_EIL, dw2_ELI F32, in order of experts whatever the table says, gradients of the adapters F32;
- *      any may be absent */
+/* in: du_TL, then the forward's, then gu, which may be absent: gate and up are made again then; dv_TK, with A2 alone
+ * out: dx_TL, dp_TA F32, dw1_EIL, dw3_EIL, dw2_ELI F32, in order of experts whatever the table says, gradients of the adapters F32, of
+ *      h_TK in its place; any may be absent */
 extern const cdr_op cdr_op_experts_bwd;
 
 typedef struct { cdr_val a, b; } cdr_experts_adapter;        /* CDR_NONE both: none */
-/* adapters: of w1, w3, w2; NULL: none */
+/* adapters: of w1, w3, w2, or what stands in their place; NULL: none. Returns u; with A2 alone, v is output 2 of the call. */
 cdr_val cdr_experts(cdr_graph *g, cdr_val x, cdr_val p, cdr_val perm, cdr_val offs, cdr_val pos, cdr_val w1, cdr_val w3, cdr_val w2,
                     cdr_val table, const cdr_experts_adapter adapters[3], const cdr_experts_attr *a, bool keep_gate_up);
 
@@ -52,30 +54,46 @@ typedef struct {
 _Static_assert(sizeof(cdr_experts_ep_attr) == sizeof(cdr_coll) + 64, "attributes are compared by bytes: no padding");
 
 /* in: those of experts, with offs [size, E + 1] of all ranks, and local stacks, [E / size, ..]
- * out: u_TL; recv [cap, L], back [T A, L] (dtype of x): rows on their way; slots, like the stacks w1, w3, w2, A1 .. B2: redundant experts.
- *      back may be absent where one round always suffices, slots where placement is not balanced, or with their stack. */
+ * out: u_TL; recv [cap, L], back [T A, L] (dtype of x): rows on their way, L + K wide with A2 alone; slots, like the stacks w1, w3, w2,
+ *      A1 .. B2: redundant experts; v_TK. back may be absent where one round always suffices, slots where placement is not balanced, or with
+ *      their stack. */
 extern const cdr_op cdr_op_experts_ep;
-/* in: du_TL, then the forward's
+/* in: du_TL, then the forward's, then dv_TK
  * out: those of experts_bwd, with gradients of the local stacks, summed over the group's tokens; recv [cap, L], recv_dp F32 [cap],
- *      back [T A, L], slots, nodes F32: sums of gradients on their way home, for dw1, dw3, dw2, dA1 .. dB2. Gradients may be absent, recv and
- *      back with dx, recv_dp with dp, nodes with their gradient or where balanced is not 2. */
+ *      back [T A, L], wider by the columns of each h_TK; slots, nodes F32: sums of gradients on their way home, for dw1, dw3, dw2, dA1 .. dB2.
+ *      Gradients may be absent, recv and back where there is neither dx nor a dh, recv_dp with dp, nodes with their gradient or where
+ *      balanced is not 2. */
 extern const cdr_op cdr_op_experts_ep_bwd;
 
 /* ---- inside of the folder ------------------------------------------------------------------------------------------ */
 enum { CDR__EX_X, CDR__EX_P, CDR__EX_PERM, CDR__EX_OFFS, CDR__EX_POS, CDR__EX_W1, CDR__EX_W3, CDR__EX_W2, CDR__EX_TABLE,
        CDR__EX_A1, CDR__EX_B1, CDR__EX_A3, CDR__EX_B3, CDR__EX_A2, CDR__EX_B2, CDR__EX_N };
-/* of the backward: du, then the forward's inputs, then gu */
-enum { CDR__EXB_DU, CDR__EXB_X, CDR__EXB_GU = CDR__EXB_X + CDR__EX_N, CDR__EXB_N };
+enum { CDR__EX_OUT_U, CDR__EX_OUT_GU, CDR__EX_OUT_V, CDR__EX_N_OUT };
+/* of the backward: du, then the forward's inputs, then gu and dv */
+enum { CDR__EXB_DU, CDR__EXB_X, CDR__EXB_GU = CDR__EXB_X + CDR__EX_N, CDR__EXB_DV, CDR__EXB_N };
 enum { CDR__EXB_DX, CDR__EXB_DP, CDR__EXB_DW1, CDR__EXB_DW3, CDR__EXB_DW2,
        CDR__EXB_DA1, CDR__EXB_DB1, CDR__EXB_DA3, CDR__EXB_DB3, CDR__EXB_DA2, CDR__EXB_DB2, CDR__EXB_N_OUT };
-/* of the exchange: du, then the forward's inputs */
-enum { CDR__EPB_N = CDR__EXB_GU };
+/* of the exchange: du, then the forward's inputs, then dv */
+enum { CDR__EPB_DV = CDR__EXB_GU, CDR__EPB_N };
 enum { CDR__EP_N_STACKS = 9 };           /* W1, W3, W2, A1 .. B2 */
-enum { CDR__EP_OUT_U, CDR__EP_OUT_RECV, CDR__EP_OUT_BACK, CDR__EP_OUT_SLOTS, CDR__EP_N_OUT = CDR__EP_OUT_SLOTS + CDR__EP_N_STACKS };
+enum { CDR__EP_OUT_U, CDR__EP_OUT_RECV, CDR__EP_OUT_BACK, CDR__EP_OUT_SLOTS, CDR__EP_OUT_V = CDR__EP_OUT_SLOTS + CDR__EP_N_STACKS, CDR__EP_N_OUT };
 enum { CDR__EPB_OUT_RECV = CDR__EXB_N_OUT, CDR__EPB_OUT_DP, CDR__EPB_OUT_BACK, CDR__EPB_OUT_SLOTS, CDR__EPB_OUT_NODES = CDR__EPB_OUT_SLOTS + CDR__EP_N_STACKS,
        CDR__EPB_N_OUT = CDR__EPB_OUT_NODES + CDR__EP_N_STACKS };
 /* Stack k of the forward's operands: the adapters stand behind the table. */
 static inline int cdr__ep_stack(int k) { return k < 3 ? CDR__EX_W1 + k : CDR__EX_A1 + k - 3; }
+/* t: of the forward's operands. A stack, which is there and has a matrix for each expert: not h_TK, in place of A1 or A3 */
+static inline bool cdr__ex_is_stack(const cdr_type *t, int operand) { return !cdr_absent(&t[operand]) && t[operand].n_dim == 3; }
+/* Matrix m (0: w1, 1: w3, 2: w2) has an adapter of its own for each expert, and is formed with it */
+static inline bool cdr__ex_fused(const cdr_type *t, int m) { return cdr__ex_is_stack(t, CDR__EX_A1 + 2 * m) && !cdr_absent(&t[CDR__EX_B1 + 2 * m]); }
+/* Columns of h_TK of w1 or w3 (m: 0, 1), and of v_TK; 0: there is none. Of a row on its way to its expert, and home, in elements */
+static inline int64_t cdr__ex_low_in(const cdr_type *t, int m)
+{
+    const cdr_type *a = &t[CDR__EX_A1 + 2 * m];
+    return !cdr_absent(a) && a->n_dim == 2 ? a->n[1] : 0;
+}
+static inline int64_t cdr__ex_low_out(const cdr_type *t) { return cdr__ex_is_stack(t, CDR__EX_A2) && cdr_absent(&t[CDR__EX_B2]) ? t[CDR__EX_A2].n[1] : 0; }
+static inline int64_t cdr__ex_row_in(const cdr_type *t) { return t[CDR__EX_X].n[1] + cdr__ex_low_in(t, 0) + cdr__ex_low_in(t, 1); }
+static inline int64_t cdr__ex_row_out(const cdr_type *t) { return t[CDR__EX_X].n[1] + cdr__ex_low_out(t); }
 
 cdr_status cdr__experts_may_train(const cdr_graph *g, const cdr_call *c, const bool *want, cdr_err *e);     /* refuses packed weights that want a gradient */
 /* Why the products of BF16 do not take these operands; NULL: they do */

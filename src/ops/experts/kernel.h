@@ -37,8 +37,8 @@ enum { TILE = 144, LONG_TILE = 288 };    /* rows: multiples of 12, rounded up to
 enum { PACKED_UNITS = 1 << 19 };         /* a larger matrix is never packed as a whole: 2 MiB */
 
 /* ---- where rows come from ------------------------------------------------------------------------------------------ */
-/* Operands of one source of rows: the call's own, or those of a rank of the expert group. */
-typedef struct { const void *x, *p, *perm, *du; } origin;
+/* Operands of one source of rows: the call's own, or those of a rank of the expert group. h: of w1 and w3 (2a) */
+typedef struct { const void *x, *p, *perm, *du, *h[2], *dv; } origin;
 typedef struct { int32_t source, pair; } route;      /* of a routed row */
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------ */
@@ -47,7 +47,9 @@ typedef struct {
     cdr_situ_attr situ;
     const cdr_type *t; void *const *ptr;         /* the forward's operands, CDR__EX_X .. */
     int64_t T, L, I, E, A, R, cap;               /* cap: rows of a round */
-    int64_t ld_L, ld_I;                          /* floats between rows of scratch: whole panels, and a line more, so that rows do not
+    int64_t low[3];                              /* columns of h1, h3, v (2a); 0: none */
+    int64_t W_in, W_out;                         /* elements of a row on its way back: dx | dh1 | dh3, and y | v */
+    int64_t ld_L, ld_I, ld_low[3];               /* floats between rows of scratch: whole panels, and a line more, so that rows do not
                                                   * fall into one set of L1 */
     bool streams;                                /* matrices are packed piece by piece, for each tile */
     int64_t tile;                                /* rows of one at most */
@@ -92,12 +94,8 @@ static inline void *bump_take(bump *b, size_t bytes)
 static inline float *bump_floats(bump *b, int64_t n) { return (float *)bump_take(b, (size_t)n * sizeof(float)); }
 cdr__experts_block cdr__experts_block_take(const experts *x, bump *b);       /* one for all panels of a thread */
 panels cdr__experts_panels(const experts *x, int operand, bool transposed, const cdr__experts_block *block, bump *b);
-/* Rank of the adapters of w1, w3 or w2 (m: 0, 1, 2); 0: none */
-static inline int64_t cdr__experts_rank(const experts *x, int m)
-{
-    const cdr_type *a = &x->t[CDR__EX_A1 + 2 * m];
-    return cdr_absent(a) ? 0 : a->n[1];
-}
+/* Rank of the adapters that w1, w3 or w2 (m: 0, 1, 2) is formed with; 0: none */
+static inline int64_t cdr__experts_rank(const experts *x, int m) { return cdr__ex_fused(x->t, m) ? x->t[CDR__EX_A1 + 2 * m].n[1] : 0; }
 
 /* ---- rows --------------------------------------------------------------------------------------------------------- */
 int64_t cdr__experts_max_tiles(const experts *x, int64_t rows);
@@ -129,23 +127,28 @@ static inline int64_t group_offset(const experts *x, int64_t e, int64_t s)
     return x->groups ? x->groups[e * x->S + s] : ((const int32_t *)x->ptr[CDR__EX_OFFS])[e + s];
 }
 static inline int64_t row_offset(const experts *x, int64_t e) { return group_offset(x, e, 0); }
-/* Rows of x, or of du, of type t, of the tile's tokens, as F32, ld apart. */
-void cdr__experts_gather(const experts *x, bool du, const cdr_type *t, const tile *k, float *dst, int64_t ld);
+/* Rows of one of a source's operands, of type t, of the tile's tokens, as F32, ld apart. */
+typedef enum { CDR__ROWS_X, CDR__ROWS_DU, CDR__ROWS_H1, CDR__ROWS_H3, CDR__ROWS_DV } cdr__rows_of;
+void cdr__experts_gather(const experts *x, cdr__rows_of what, const cdr_type *t, const tile *k, float *dst, int64_t ld);
 /* gate | up of row r into gu, where there is one, and rounded to the activations' dtype in place (1) */
 void cdr__experts_round_gu(const experts *x, void *gu, const cdr_type *t, int64_t r, float *gate_I, float *up_I);
 
-/* Sums of each token's rows (2), (4). acc: F32 [T][L], needed where a round is not the only one. */
+/* Sums of each token's rows (2), (2a), (4), (6a). A row has parts, n columns from column `at` on, each of which is summed to its output;
+ * out NULL: it is left. acc: F32 [T][columns of a row], needed where a round is not the only one. */
+enum { CDR__EX_PARTS = 3 };
+typedef struct { int64_t at, n; void *out; const cdr_type *out_t; bool add; } cdr__part;
 typedef struct {
     void *rows; cdr_type row_t; int64_t r0, r1;          /* the round's rows; row r lies at r - r0 */
-    bool first, last, add; float *acc;
-    void *out; const cdr_type *out_t;
-    float *scratch; int64_t per_thread;                   /* 3 L floats and more for each thread */
+    bool first, last; float *acc;
+    cdr__part part[CDR__EX_PARTS];
+    float *scratch;                                       /* 3 floats a column for each thread */
     const void *const *at;                                /* where each row lies; NULL: in rows */
 } combine;
+void cdr__experts_parts_out(const experts *x, void *const *out, const cdr_type *out_t, int i_v, cdr__part *part);    /* u and, at output i_v, v */
 void cdr__experts_combine(const experts *x, const combine *c);      /* called by every thread of a team */
 
-/* ---- forward.c: (1) and y_r of (2), for the exchange too ------------------------------------------------------------- */
-typedef struct { char *rows; int64_t r0; void *gu; const cdr_type *gu_t; } cdr__fwd_rows;     /* y_r at rows, L elements each, from row r0 on */
+/* ---- forward.c: (1), (2a) and y_r of (2), for the exchange too -------------------------------------------------------- */
+typedef struct { char *rows; int64_t r0; void *gu; const cdr_type *gu_t; } cdr__fwd_rows;     /* y_r | v_r at rows, W_out elements each, from row r0 on */
 size_t cdr__experts_fwd_thread_bytes(const experts *x);
 /* Called by every thread of a team; each takes its share of the tiles. */
 void cdr__experts_fwd_tiles(const experts *x, char *threads, const tile *list, int64_t n, const cdr__fwd_rows *y);

@@ -2,6 +2,9 @@
  *   g_r = round_A(W1_e x_t),  c_r = round_A(W3_e x_t),  h_r = act(g_r, c_r)                                          (1)
  *   y_r = round_A(p_q W2_e h_r),   u_t = round_A(sum of y_r over the token's rows in ascending expert id)            (2)
  *   act(g, c) = silu(g) c, or b1 tanh(g / b1) s(g) b2 tanh(c / b2) (ops/situ)
+ * where A of w1 and w3, and B of w2, are one for all experts (shared-outer), with h1_t = s A1 x_t and h3_t = s A3 x_t of the caller:
+ *   g_r = round_A(W1_e x_t + B1_e h1_t),  c_r = round_A(W3_e x_t + B3_e h3_t),  v_t = round_A(sum of round_A(p_q A2_e h_r))   (2a)
+ * and the caller adds s B2 v_t to u_t.
  * backward, with t_r = W2_e^T du_t (so that y is never needed; SonicMoE's rewrite):
  *   dp_q = <t_r, h_r>,   (dg_r, dc_r) = act'(g_r, c_r) (p_q t_r)                                                     (3)
  *   dx_t = sum over the token's rows, ascending expert id, of round_A(W1_e^T dg_r + W3_e^T dc_r)                     (4)
@@ -9,13 +12,16 @@
  * with adapters, W is W_e + s B_e A_e in (1) to (4), and of each of the three, in the row that W reads and dout the gradient of what
  * it gives (x_t and dg_r; x_t and dc_r; h_r and p_q du_t):
  *   dA_e = sum_r (s B_e^T dout_r) in_r^T,   dB_e = sum_r dout_r (s A_e in_r)^T                                       (6)
+ * shared-outer: t_r = W2_e^T du_t + A2_e^T dv_t in (3), and of the token's rows, ascending expert id,
+ *   dh1_t = sum of round_A(B1_e^T dg_r),   dB1_e = sum_r dg_r h1_t^T,   w3 likewise;   dA2_e = sum_r (p_q dv_t) h_r^T             (6a)
  * A token without rows gives zeros and takes no part; an expert without rows has dW = dA = dB = 0.
- * Sources: (1), (2) spec/model.md, 3.5 (K3's technical report, Eq. 11-13); (3)-(5) spec/operators.md, 4.3; (6) derived here; finite differences.
- * Precision: F32; a product's element is one chain over the summed index, (4) one chain over dg, then dc; (5), (6) one chain over the
- * expert's rows in ascending order. W with an adapter is formed in F32 while it is packed (weights.c), never as a whole; so are packed
- * weights (MXFP4), which are exact in F32. g and c are rounded where they are made, so that keeping them, in gu, or making them again
- * gives the same bits. Rows of (4) are rounded as those of (2) are: half the bytes, here and between ranks. Nothing depends on capacity
- * or threads.
+ * Sources: (1), (2) spec/model.md, 3.5 (K3's technical report, Eq. 11-13); (3)-(5), (2a), (6a) spec/operators.md, 4.3; (6) derived here; finite
+ * differences.
+ * Precision: F32; a product's element is one chain over the summed index, (4) one chain over dg, then dc; (2a) goes on with the chain of
+ * (1), and A2 with that of t; (5), (6) one chain over the expert's rows in ascending order. W with an adapter is formed in F32 while it is
+ * packed (weights.c), never as a whole; so are packed weights (MXFP4), which are exact in F32. g and c are rounded where they are made, so
+ * that keeping them, in gu, or making them again gives the same bits. Rows of (4) are rounded as those of (2) are: half the bytes, here and
+ * between ranks. Nothing depends on capacity or threads.
  * Products of BF16 (classes bf16dot, amx) round du, dg and dc to BF16 and take h as a sum of two; (5), (6) are F32 in all.
  * Weights are addressed by an offset table where there is one, never by stride alone. All offsets are 64 bits. */
 #include "ops/experts/experts.h"
@@ -30,8 +36,9 @@ cdr_val cdr_experts(cdr_graph *g, cdr_val x, cdr_val p, cdr_val perm, cdr_val of
         in[CDR__EX_A1 + 2 * m] = adapters ? adapters[m].a : CDR_NONE;
         in[CDR__EX_B1 + 2 * m] = adapters ? adapters[m].b : CDR_NONE;
     }
-    cdr_val out[] = { CDR_NEW, keep_gate_up ? CDR_NEW : CDR_NONE };
-    return cdr_graph_call(g, &cdr_op_experts, a, CDR__EX_N, in, 2, out) < 0 ? CDR_NONE : out[0];
+    const bool low = in[CDR__EX_A2] != CDR_NONE && in[CDR__EX_B2] == CDR_NONE;
+    cdr_val out[] = { CDR_NEW, keep_gate_up ? CDR_NEW : CDR_NONE, low ? CDR_NEW : CDR_NONE };
+    return cdr_graph_call(g, &cdr_op_experts, a, CDR__EX_N, in, CDR__EX_N_OUT, out) < 0 ? CDR_NONE : out[0];
 }
 
 /* Operand i is dtype (or, -1: F32 or BF16) of these sizes, in rows. */
@@ -74,12 +81,18 @@ static cdr_status check_attr(const char *op, const cdr_experts_attr *a, cdr_err 
     return CDR_OK;
 }
 
-/* Adapters of matrix m, [E][rows][cols]: A [E][K][cols], B [E][rows][K] */
+/* Adapters of matrix m, [E][rows][cols]: A [E][K][cols], B [E][rows][K]; of w1 and w3, h [T][K] in place of A; of w2, A alone */
 static cdr_status check_adapter(const char *op, const cdr_type *in, int m, cdr_err *e)
 {
     static const char *const name[3][2] = { { "A1", "B1" }, { "A3", "B3" }, { "A2", "B2" } };
     const cdr_type *a = &in[CDR__EX_A1 + 2 * m], *b = &in[CDR__EX_B1 + 2 * m], *w = &in[CDR__EX_W1 + m];
     if (cdr_absent(a) && cdr_absent(b)) return CDR_OK;
+    if (m == 2 && !cdr_absent(a) && cdr_absent(b) && a->n_dim == 3 && a->n[1] > 0)
+        return shaped(op, name[m][0], a, -1, cdr_type_3d(0, w->n[0], a->n[1], w->n[2]), e);
+    if (m < 2 && !cdr_absent(a) && !cdr_absent(b) && a->n_dim == 2 && a->n[1] > 0) {
+        CDR_TRY(shaped(op, name[m][0], a, in[CDR__EX_X].dtype, cdr_type_2d(0, in[CDR__EX_X].n[0], a->n[1]), e));
+        return shaped(op, name[m][1], b, -1, cdr_type_3d(0, w->n[0], w->n[1], a->n[1]), e);
+    }
     if (cdr_absent(a) || cdr_absent(b)) CDR_FAIL(e, CDR_EINVAL, "%s: %s without %s: adapters come in pairs", op, name[m][cdr_absent(a)], name[m][cdr_absent(b)]);
     if (w->layout != CDR_ROWS && w->layout != CDR_MAPPED)
         CDR_FAIL(e, CDR_EINVAL, "%s: a matrix with an adapter (%s) lies in rows, not in %s", op, name[m][0], cdr_layout_row(w->layout)->name);
@@ -122,30 +135,40 @@ static cdr_type gu_type(const cdr_experts_attr *a, const cdr_type *x, const cdr_
     return cdr_type_2d(x->dtype, x->n[0] * a->top_k, 2 * w1->n[1]);
 }
 
+/* v, or its gradient */
+static cdr_type low_type(const cdr_type *fwd, int dtype)
+{
+    const int64_t K = cdr__ex_low_out(fwd);
+    return K > 0 ? cdr_type_2d(dtype, fwd[CDR__EX_X].n[0], K) : (cdr_type){ .dtype = CDR_N_DTYPES };
+}
+
 static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     if (n_in != CDR__EX_N) CDR_FAIL(e, CDR_EINVAL, "experts: takes x, p, perm, offs, pos, w1, w3, w2, table and three pairs of adapters, got %d operands", n_in);
     CDR_TRY(check_inputs("experts", attr, in, e));
-    *n_out = 2;
-    out[0] = cdr_dense_like(&in[CDR__EX_X], in[CDR__EX_X].dtype);
-    out[1] = gu_type(attr, &in[CDR__EX_X], &in[CDR__EX_W1]);
+    *n_out = CDR__EX_N_OUT;
+    out[CDR__EX_OUT_U] = cdr_dense_like(&in[CDR__EX_X], in[CDR__EX_X].dtype);
+    out[CDR__EX_OUT_GU] = gu_type(attr, &in[CDR__EX_X], &in[CDR__EX_W1]);
+    out[CDR__EX_OUT_V] = low_type(in, in[CDR__EX_X].dtype);
     return CDR_OK;
 }
 
 static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     const cdr_type *fwd = in + CDR__EXB_X, *gu = &in[CDR__EXB_GU];
-    if (n_in != CDR__EXB_N) CDR_FAIL(e, CDR_EINVAL, "experts_bwd: takes du, the forward's %d operands and gu, got %d", CDR__EX_N, n_in);
+    if (n_in != CDR__EXB_N) CDR_FAIL(e, CDR_EINVAL, "experts_bwd: takes du, the forward's %d operands, gu and dv, got %d", (int)CDR__EX_N, n_in);
     CDR_TRY(check_inputs("experts_bwd", attr, fwd, e));
     CDR_TRY(shaped("experts_bwd", "du", &in[CDR__EXB_DU], -1, cdr_dense_like(&fwd[CDR__EX_X], CDR_F32), e));
     if (!cdr_absent(gu)) CDR_TRY(shaped("experts_bwd", "gu", gu, fwd[CDR__EX_X].dtype, gu_type(attr, &fwd[CDR__EX_X], &fwd[CDR__EX_W1]), e));
+    if (cdr_absent(&in[CDR__EXB_DV]) != (cdr__ex_low_out(fwd) == 0)) CDR_FAIL(e, CDR_EINVAL, "experts_bwd: dv belongs to A2 without B2");
+    if (!cdr_absent(&in[CDR__EXB_DV])) CDR_TRY(shaped("experts_bwd", "dv", &in[CDR__EXB_DV], -1, low_type(fwd, CDR_F32), e));
     *n_out = CDR__EXB_N_OUT;
     out[CDR__EXB_DX] = cdr_dense_like(&fwd[CDR__EX_X], fwd[CDR__EX_X].dtype);
     out[CDR__EXB_DP] = cdr_dense_like(&fwd[CDR__EX_P], CDR_F32);
     for (int i = 0; i < 3; i++) out[CDR__EXB_DW1 + i] = cdr_dense_like(&fwd[CDR__EX_W1 + i], CDR_F32);
     for (int i = 0; i < 6; i++) {
         const cdr_type *w = &fwd[CDR__EX_A1 + i];
-        out[CDR__EXB_DA1 + i] = cdr_absent(w) ? *w : cdr_dense_like(w, CDR_F32);
+        out[CDR__EXB_DA1 + i] = cdr_absent(w) ? *w : cdr_dense_like(w, w->n_dim == 2 ? w->dtype : CDR_F32);
     }
     return CDR_OK;
 }
@@ -168,7 +191,8 @@ static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, con
     const cdr_experts_attr attr = *(const cdr_experts_attr *)cdr_graph_attr(g, c);       /* the graph's array may move */
     cdr_val in[CDR__EXB_N] = { dout[0] }, out[CDR__EXB_N_OUT];
     for (int i = 0; i < CDR__EX_N; i++) in[CDR__EXB_X + i] = cdr_graph_in(g, c, i);
-    in[CDR__EXB_GU] = cdr_graph_out(g, c, 1);
+    in[CDR__EXB_GU] = cdr_graph_out(g, c, CDR__EX_OUT_GU);
+    in[CDR__EXB_DV] = dout[CDR__EX_OUT_V];
     for (int i = 0; i < CDR__EXB_N_OUT; i++) out[i] = want[of[i]] ? CDR_NEW : CDR_NONE;
     if (cdr_graph_call(g, &cdr_op_experts_bwd, &attr, CDR__EXB_N, in, CDR__EXB_N_OUT, out) < 0) return CDR_EINVAL;
     for (int i = 0; i < CDR__EXB_N_OUT; i++) if (out[i] != CDR_NONE) din[of[i]] = out[i];
@@ -190,7 +214,9 @@ static double adapter_flop(const cdr_experts_attr *at, const cdr_type *fwd, cons
     double flop = 0;
     for (int m = 0; m < 3; m++) {
         const cdr_type *a = &fwd[CDR__EX_A1 + 2 * m];
-        if (cdr_absent(a)) continue;
+        const int64_t low = m < 2 ? cdr__ex_low_in(fwd, m) : cdr__ex_low_out(fwd);
+        if (low > 0) flop += 2.0 * rows * (double)low * I * (n[m] + (out != NULL));        /* as often as W is read, and (6a) */
+        if (cdr_absent(a) || low > 0) continue;
         flop += n[m] * 2.0 * CDR_MIN((double)w1->n[0], rows) * (double)a->n[1] * L * I;
         for (int i = 0; i < 2 && out; i++) if (!cdr_absent(&out[CDR__EXB_DA1 + 2 * m + i])) flop += 2.0 * rows * (double)a->n[1] * (L + I);
     }
@@ -239,7 +265,9 @@ static const char *reject(const cdr_type *fwd)
     if (fwd[CDR__EX_X].dtype != CDR_BF16) return "activations are F32: the kernel would round them";
     for (int m = 0; m < 3; m++) {
         if (fwd[CDR__EX_W1 + m].dtype == CDR_F32) return "weights are F32: the kernel would round them";
-        if (!cdr_absent(&fwd[CDR__EX_A1 + 2 * m])) return "weights have adapters: the kernel would round their sum with the base";
+        const cdr_type *a = &fwd[CDR__EX_A1 + 2 * m], *b = &fwd[CDR__EX_B1 + 2 * m];
+        if (cdr__ex_fused(fwd, m)) return "weights have adapters: the kernel would round their sum with the base";
+        if ((!cdr_absent(a) && a->dtype == CDR_F32) || (!cdr_absent(b) && b->dtype == CDR_F32)) return "adapters are F32: the kernel would round them";
     }
     return NULL;
 }
@@ -296,7 +324,7 @@ static int layout(const cdr_kernel *k, int i, const cdr_type *t)
         if ((!bwd && k != &kernels[r]) || m < 0 || m > 2) continue;
         const cdr_type *fwd = t + (bwd ? CDR__EXB_X : 0), *w = &fwd[CDR__EX_W1 + m];
         if (w->dtype == CDR_MXFP4) return cdr__experts_maps(fwd, m);
-        if (!cdr_is_real(w) || !cdr_absent(&fwd[CDR__EX_A1 + 2 * m]) || !cdr_layout_takes(isas[r]->layout, w)) return CDR_ROWS;
+        if (!cdr_is_real(w) || cdr__ex_fused(fwd, m) || !cdr_layout_takes(isas[r]->layout, w)) return CDR_ROWS;
         return isas[r]->layout;
     }
     return CDR_ROWS;
@@ -315,7 +343,7 @@ const cdr_op cdr_op_experts_bwd = {
 /* ep_op.c */
 const cdr_op cdr_op_experts_ep = {
     .name = "experts_ep", .flags = CDR_OP_COLLECTIVE | CDR_OP_COMPUTES, .attr_bytes = sizeof(cdr_experts_ep_attr),
-    .optional = ((1u << CDR__EP_N_OUT) - 1) & ~((1u << CDR__EP_OUT_U) | (1u << CDR__EP_OUT_RECV)),
+    .optional = ((1u << CDR__EP_N_OUT) - 1) & ~((1u << CDR__EP_OUT_U) | (1u << CDR__EP_OUT_RECV) | (1u << CDR__EP_OUT_V)),
     .infer = cdr__experts_ep_infer, .grad = cdr__experts_ep_grad, .cost = cdr__experts_ep_cost, .kernels = cdr__experts_ep_kernels,
     .layout = cdr__experts_ep_layout
 };

@@ -8,7 +8,7 @@ typedef struct {
     const double *x, *p, *perm, *offs, *w1, *w3, *w2, *table;
     int64_t matrix_bytes[3];                     /* of w1, w3, w2: the table counts bytes of whole matrices */
     const double *a[3], *b[3];   /* adapters of w1, w3, w2 */
-    int64_t rank[3];
+    int64_t rank[3], low[3];     /* of each; of what is one for all experts: columns of h1, h3, v, in place of rank */
 } sizes;
 
 static sizes sizes_of(const void *attr, const cdr_type *t, const double *const *in)
@@ -21,7 +21,8 @@ static sizes sizes_of(const void *attr, const cdr_type *t, const double *const *
         z.matrix_bytes[i] = (int64_t)cdr_matrix_bytes(&t[CDR__EX_W1 + i]);
         z.a[i] = in[CDR__EX_A1 + 2 * i];
         z.b[i] = in[CDR__EX_B1 + 2 * i];
-        z.rank[i] = z.a[i] ? t[CDR__EX_A1 + 2 * i].n[1] : 0;
+        z.rank[i] = cdr__ex_fused(t, i) ? t[CDR__EX_A1 + 2 * i].n[1] : 0;
+        z.low[i] = i < 2 ? cdr__ex_low_in(t, i) : cdr__ex_low_out(t);
     }
     return z;
 }
@@ -40,6 +41,15 @@ static double weight(const sizes *z, int m, int64_t e, int64_t i, int64_t j)
     for (int64_t k = 0; k < z->rank[m]; k++) sum += (double)z->at->scale[m] * b_at(z, m, e, i, k) * a_at(z, m, e, k, j);
     return sum;
 }
+
+/* (2a): element i of B_e h_t of w1 or w3; element k of A2_e's row, at i */
+static double low_in(const sizes *z, int m, int64_t e, int64_t t, int64_t i)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < z->low[m]; k++) sum += z->b[m][(e * z->I + i) * z->low[m] + k] * z->a[m][t * z->low[m] + k];
+    return sum;
+}
+static double a2_at(const sizes *z, int64_t e, int64_t k, int64_t i) { return z->a[2][(e * z->low[2] + k) * z->I + i]; }
 
 static double act(const sizes *z, double g, double c)
 {
@@ -62,7 +72,8 @@ static void act_grad(const sizes *z, double g, double c, double *dg, double *dc)
 
 static void gate_up(const sizes *z, int64_t e, int64_t t, int64_t i, double *g, double *c)
 {
-    *g = *c = 0;
+    *g = low_in(z, 0, e, t, i);
+    *c = low_in(z, 1, e, t, i);
     for (int64_t l = 0; l < z->L; l++) {
         *g += weight(z, 0, e, i, l) * z->x[t * z->L + l];
         *c += weight(z, 1, e, i, l) * z->x[t * z->L + l];
@@ -74,7 +85,8 @@ static void zero(double *p, int64_t n) { for (int64_t i = 0; p && i < n; i++) p[
 void cdr__experts_ref(const cdr_ref_args *a)
 {
     const sizes z = sizes_of(a->attr, a->type, a->in);
-    double *u = a->out[0], *gu = a->out[1];
+    double *u = a->out[CDR__EX_OUT_U], *gu = a->out[CDR__EX_OUT_GU], *v = z.low[2] > 0 ? a->out[CDR__EX_OUT_V] : NULL;
+    zero(v, z.T * z.low[2]);
     zero(u, z.T * z.L);
     zero(gu, z.T * z.A * 2 * z.I);
     for (int64_t e = 0; e < z.E; e++)
@@ -86,6 +98,7 @@ void cdr__experts_ref(const cdr_ref_args *a)
                 if (gu) gu[r * 2 * z.I + i] = g;
                 if (gu) gu[r * 2 * z.I + z.I + i] = c;
                 for (int64_t l = 0; l < z.L; l++) u[t * z.L + l] += z.p[q] * weight(&z, 2, e, l, i) * act(&z, g, c);
+                for (int64_t k = 0; k < z.low[2]; k++) v[t * z.low[2] + k] += z.p[q] * a2_at(&z, e, k, i) * act(&z, g, c);
             }
         }
 }
@@ -114,6 +127,17 @@ static void add_adapter_out(const cdr_ref_args *a, const sizes *z, int64_t e, in
         }
 }
 
+/* (6a) of w1 or w3 */
+static void add_low_in(const cdr_ref_args *a, const sizes *z, int m, int64_t e, int64_t t, int64_t i, double dout)
+{
+    double *dh = a->out[CDR__EXB_DA1 + 2 * m], *db = a->out[CDR__EXB_DB1 + 2 * m];
+    const int64_t K = z->low[m];
+    for (int64_t k = 0; k < K; k++) {
+        if (dh) dh[t * K + k] += z->b[m][(e * z->I + i) * K + k] * dout;
+        if (db) db[(e * z->I + i) * K + k] += dout * z->a[m][t * K + k];
+    }
+}
+
 /* Adds what one inner element i of row r, of expert e, gives to each gradient. */
 static void add_gradients(const cdr_ref_args *a, const sizes *z, int64_t e, int64_t r, int64_t i)
 {
@@ -127,6 +151,7 @@ static void add_gradients(const cdr_ref_args *a, const sizes *z, int64_t e, int6
     const double h = act(z, g, c);
     act_grad(z, g, c, &dg, &dc);
     for (int64_t l = 0; l < L; l++) back += weight(z, 2, e, l, i) * du[t * L + l];
+    for (int64_t k = 0; k < z->low[2]; k++) back += a2_at(z, e, k, i) * a->in[CDR__EXB_DV][t * z->low[2] + k];
     dg *= z->p[q] * back;
     dc *= z->p[q] * back;
     if (dp) dp[q] += back * h;
@@ -136,6 +161,10 @@ static void add_gradients(const cdr_ref_args *a, const sizes *z, int64_t e, int6
         if (dw3) dw3[(e * I + i) * L + l] += dc * z->x[t * L + l];
         if (dw2) dw2[(e * L + l) * I + i] += z->p[q] * du[t * L + l] * h;
     }
+    for (int64_t k = 0; k < z->low[2] && a->out[CDR__EXB_DA2]; k++)
+        a->out[CDR__EXB_DA2][(e * z->low[2] + k) * I + i] += z->p[q] * a->in[CDR__EXB_DV][t * z->low[2] + k] * h;
+    add_low_in(a, z, 0, e, t, i, dg);
+    add_low_in(a, z, 1, e, t, i, dc);
     add_adapter_in(a, z, 0, e, i, dg, z->x + t * L);
     add_adapter_in(a, z, 1, e, i, dc, z->x + t * L);
     add_adapter_out(a, z, e, i, z->p[q], du + t * L, h);
@@ -148,8 +177,10 @@ void cdr__experts_bwd_ref(const cdr_ref_args *a)
     zero(a->out[CDR__EXB_DP], z.T * z.A);
     for (int m = 0; m < 3; m++) {
         zero(a->out[CDR__EXB_DW1 + m], z.E * z.I * z.L);
-        zero(a->out[CDR__EXB_DA1 + 2 * m], z.E * z.rank[m] * cols_of(&z, m));
-        zero(a->out[CDR__EXB_DB1 + 2 * m], z.E * z.rank[m] * rows_of(&z, m));
+        for (int k = 0; k < 2; k++) {
+            const cdr_type *t = &a->type[CDR__EXB_N + CDR__EXB_DA1 + 2 * m + k];
+            if (!cdr_absent(t)) zero(a->out[CDR__EXB_DA1 + 2 * m + k], cdr_type_elems(t));
+        }
     }
     for (int64_t e = 0; e < z.E; e++)
         for (int64_t r = (int64_t)z.offs[e]; r < (int64_t)z.offs[e + 1]; r++)

@@ -12,7 +12,14 @@ experts cdr__experts_open(const cdr__experts_isa *isa, const void *attr, const c
                   .E_home = t[CDR__EX_W1].n[0] };
     x.streams = x.L * x.I > PACKED_UNITS;
     x.tile = round_up(x.streams ? LONG_TILE : TILE, cdr__experts_tile_unit(isa));
+    for (int m = 0; m < 3; m++) {
+        x.low[m] = m < 2 ? cdr__ex_low_in(t, m) : cdr__ex_low_out(t);
+        x.ld_low[m] = round_up(x.low[m], isa->gemm->nr) + 16;
+    }
+    x.W_in = cdr__ex_row_in(t);
+    x.W_out = cdr__ex_row_out(t);
     if (ptr) x.own = (origin){ .x = ptr[CDR__EX_X], .p = ptr[CDR__EX_P], .perm = ptr[CDR__EX_PERM] };
+    for (int m = 0; m < 2 && ptr; m++) x.own.h[m] = x.low[m] > 0 ? ptr[CDR__EX_A1 + 2 * m] : NULL;
     x.R = x.T * x.A;
     x.cap = at->capacity > 0 ? CDR_MIN(at->capacity, x.R) : x.R;
     x.ld_L = round_up(x.L, isa->gemm->nr) + 16;
@@ -147,23 +154,24 @@ static void prefetch_row(const char *row, int64_t bytes)
     for (int64_t at = 0; at < CDR_MIN(bytes, 1024); at += 64) __builtin_prefetch(row + at);
 }
 
-static const char *token_row(const experts *x, bool du, int64_t r, int64_t stride)
+static const char *token_row(const experts *x, cdr__rows_of what, int64_t r, int64_t stride)
 {
     const route q = route_of(x, r);
     const origin *o = origin_of(x, q.source);
-    return (const char *)(du ? o->du : o->x) + q.pair / x->A * stride;
+    const void *const of[] = { o->x, o->du, o->h[0], o->h[1], o->dv };
+    return (const char *)of[what] + q.pair / x->A * stride;
 }
 
-void cdr__experts_gather(const experts *x, bool du, const cdr_type *t, const tile *k, float *dst, int64_t ld)
+void cdr__experts_gather(const experts *x, cdr__rows_of what, const cdr_type *t, const tile *k, float *dst, int64_t ld)
 {
     enum { AHEAD = 8 };
     const int64_t m = k->end - k->first, n = cdr_type_cols(t);
     const int64_t stride = cdr_dtype_bytes(t->dtype, cdr_type_pitch(t)), bytes = cdr_dtype_bytes(t->dtype, n);
     void (*const widen)(const void *, float *, int64_t) = cdr_dtype_row(t->dtype)->to_f32;
-    for (int64_t i = 0; i < CDR_MIN(m, AHEAD); i++) prefetch_row(token_row(x, du, k->first + i, stride), bytes);
+    for (int64_t i = 0; i < CDR_MIN(m, AHEAD); i++) prefetch_row(token_row(x, what, k->first + i, stride), bytes);
     for (int64_t i = 0; i < m; i++) {
-        if (i + AHEAD < m) prefetch_row(token_row(x, du, k->first + i + AHEAD, stride), bytes);
-        widen(token_row(x, du, k->first + i, stride), dst + i * ld, n);
+        if (i + AHEAD < m) prefetch_row(token_row(x, what, k->first + i + AHEAD, stride), bytes);
+        widen(token_row(x, what, k->first + i, stride), dst + i * ld, n);
     }
 }
 
@@ -204,29 +212,35 @@ static void prefetch_rows(const experts *x, const combine *c, int64_t t)
         if (pos[s] >= c->r0 && pos[s] < c->r1) prefetch_row(c->at ? c->at[pos[s]] : (const char *)c->rows + (pos[s] - c->r0) * bytes, bytes);
 }
 
-static void combine_token(const experts *x, const combine *c, int64_t t, float *sum_L, float *row_L)
+static void combine_part(const experts *x, const combine *c, const cdr__part *p, int64_t t, float *sum, float *row_L)
 {
     int64_t row[64];
-    const int64_t n = rows_of(x, t, row), L = x->L;
-    float *acc = c->first && c->last ? sum_L : c->acc + t * L;
-    if (c->first) memset(acc, 0, (size_t)L * sizeof(float));
+    const int64_t n = rows_of(x, t, row), at = cdr_dtype_bytes(c->row_t.dtype, p->at), bytes = cdr_dtype_bytes(c->row_t.dtype, c->row_t.n[1]);
+    float *acc = c->first && c->last ? sum : c->acc + t * c->row_t.n[1] + p->at;
+    if (c->first) memset(acc, 0, (size_t)p->n * sizeof(float));
     for (int64_t i = 0; i < n; i++) {
         if (row[i] < c->r0 || row[i] >= c->r1) continue;
-        if (c->at) cdr_to_f32(c->row_t.dtype, c->at[row[i]], row_L, L);
-        else cdr_row_load(c->rows, &c->row_t, row[i] - c->r0, row_L);
-        for (int64_t l = 0; l < L; l++) acc[l] += row_L[l];
+        cdr_to_f32(c->row_t.dtype, (c->at ? (const char *)c->at[row[i]] : (const char *)c->rows + (row[i] - c->r0) * bytes) + at, row_L, p->n);
+        for (int64_t l = 0; l < p->n; l++) acc[l] += row_L[l];
     }
     if (!c->last) return;
-    if (c->add) cdr_row_add(acc, c->out, c->out_t, t, row_L);
-    else cdr_row_store(acc, c->out, c->out_t, t);
+    if (p->add) cdr_row_add(acc, p->out, p->out_t, t, row_L);
+    else cdr_row_store(acc, p->out, p->out_t, t);
+}
+
+void cdr__experts_parts_out(const experts *x, void *const *out, const cdr_type *out_t, int i_v, cdr__part *part)
+{
+    part[0] = (cdr__part){ .n = x->L, .out = out[0], .out_t = &out_t[0] };
+    if (x->low[2] > 0) part[1] = (cdr__part){ .at = x->L, .n = x->low[2], .out = out[i_v], .out_t = &out_t[i_v] };
 }
 
 void cdr__experts_combine(const experts *x, const combine *c)
 {
 #pragma omp for schedule(static)
     for (int64_t t = 0; t < x->T; t++) {
-        float *sum_L = c->scratch + omp_get_thread_num() * c->per_thread;
+        const int64_t width = c->row_t.n[1];
+        float *sum = c->scratch + omp_get_thread_num() * 3 * width;
         if (t + 2 < x->T) prefetch_rows(x, c, t + 2);
-        combine_token(x, c, t, sum_L, sum_L + x->L);
+        for (int i = 0; i < CDR__EX_PARTS; i++) if (c->part[i].out) combine_part(x, c, &c->part[i], t, sum, sum + width);
     }
 }

@@ -34,9 +34,13 @@ cdr__experts_block cdr__experts_block_take(const experts *x, bump *b)
     const cdr__gemm_isa *isa = x->isa->gemm;
     cdr__experts_block k = { NULL, NULL, NULL, NULL, NULL };
     int64_t rank = 0;
-    for (int m = 0; m < 3; m++) rank = CDR_MAX(rank, cdr__experts_rank(x, m));
+    int64_t widest = CDR_MAX(x->L, x->I);
+    for (int m = 0; m < 3; m++) {
+        rank = CDR_MAX(rank, cdr__experts_rank(x, m));
+        widest = CDR_MAX(widest, x->low[m]);
+    }
     if (x->streams) k.piece = bump_take(b, (size_t)CDR_MAX(COLS * isa->kb, isa->nr * isa->kb_in_place) * 4);
-    if (isa->pair == 2) k.a = bump_take(b, (size_t)(round_up(x->tile, isa->mr) * a_units(isa, CDR_MAX(x->L, x->I))) * 4);
+    if (isa->pair == 2) k.a = bump_take(b, (size_t)(round_up(x->tile, isa->mr) * a_units(isa, widest)) * 4);
     if (rank == 0) return k;
     k.values = bump_floats(b, BLOCK_ROWS * BLOCK_COLS);
     k.factor = bump_floats(b, BLOCK_ROWS * rank);
