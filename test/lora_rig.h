@@ -27,7 +27,7 @@ typedef struct {
     int replicate, shard, expert, n_micro, n_steps, n_threads, policy, compute, head;
     double dispatch_factor;
     const char *groups[8];        /* adapters on the linears of these groups; NULL ends */
-    bool experts, indexer_train;
+    bool experts, outer, indexer_train;       /* outer: those of experts are shared-outer */
     int layer;                    /* -1: all layers */
     int rank, expert_rank, init; float scale;
     bool none;                    /* no adapters and nothing frozen: the base alone */
@@ -122,7 +122,8 @@ static inline void lora_choose(const lora_run *c, const cdr_model *m, cdr_pool *
             in = in || (cdr_model_in_group(m, i, c->groups[k]) && cdr_model_in_group(m, i, "all_linear") && (!indexer || strcmp(c->groups[k], "indexer") == 0));
         freeze[o->n_freeze++] = cdr_model_param(m, i);
         if (in && (c->layer < 0 || p.layer == c->layer))
-            a[o->n_adapters++] = (cdr_adapter){ cdr_model_param(m, i), expert ? c->expert_rank : c->rank, c->scale };
+            a[o->n_adapters++] = (cdr_adapter){ cdr_model_param(m, i), expert ? c->expert_rank : c->rank, c->scale,
+                                                !expert || !c->outer ? CDR_ADAPTER_EACH : strstr(p.part, "down") ? CDR_ADAPTER_SHARED_B : CDR_ADAPTER_SHARED_A };
     }
     for (int64_t i = 0; i < n && c->none && c->packed; i++)
         if (cdr_model_in_group(m, i, "experts")) freeze[o->n_freeze++] = cdr_model_param(m, i);
@@ -183,13 +184,14 @@ static inline void lora_merge(const lora_run *c, cdr_exec *x, const cdr_bundle *
         int d = q->global.n_dim;
         int64_t N = q->global.n[d - 2], K = q->global.n[d - 1], r = a[k].rank, E = d == 3 ? q->global.n[0] : 1;
         const char *na = lora_name(pool, q->name, "A"), *nb = lora_name(pool, q->name, "B");
+        const int64_t for_a = a[k].form != CDR_ADAPTER_SHARED_A, for_b = a[k].form != CDR_ADAPTER_SHARED_B;     /* 0: the same one for each expert */
         float *w = calloc((size_t)(E * N * K), sizeof *w);
         cdr_exec_get_run(x, q->shard, w, sizeof *w * (size_t)(E * N * K));
         for (int64_t e = 0; e < E; e++)
             for (int64_t i = 0; i < N; i++)
                 for (int64_t j = 0; j < K; j++) {
                     double s = 0;
-                    for (int64_t h = 0; h < r; h++) s += (double)lora_b(nb, (e * N + i) * r + h) * (double)lora_a(na, K, (e * r + h) * K + j);
+                    for (int64_t h = 0; h < r; h++) s += (double)lora_b(nb, (for_b * e * N + i) * r + h) * (double)lora_a(na, K, (for_a * e * r + h) * K + j);
                     w[(e * N + i) * K + j] = (float)((double)w[(e * N + i) * K + j] + (double)c->scale * s);
                 }
         lora_put(x, b, q, w);

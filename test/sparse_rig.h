@@ -106,7 +106,7 @@ static inline void adapt(const setup *s, const cdr_model *m, cdr_pool *pool, cdr
         bool in = false;
         for (int k = 0; k < CDR_COUNT(s->lora) && s->lora[k]; k++) in = in || ((linear || expert) && cdr_model_in_group(m, i, s->lora[k]));
         freeze[i] = cdr_model_param(m, i);
-        if (in && !cdr_model_in_group(m, i, "indexer")) a[o->n_adapters++] = (cdr_adapter){ freeze[i], expert ? 2 : 4, 2 };
+        if (in && !cdr_model_in_group(m, i, "indexer")) a[o->n_adapters++] = (cdr_adapter){ freeze[i], expert ? 2 : 4, 2, CDR_ADAPTER_EACH };
     }
     o->freeze = freeze;
     o->adapters = a;

@@ -1,7 +1,13 @@
 /* test_golden_lora.c: what tools/golden_lora.py made with PyTorch in float64 and its autograd: the loss of tokens that have weights, in all
- * its forms, with the gradients that the operators' records build, in double. */
+ * its forms; routed experts with shared-outer adapters against folded matrices; with the gradients that the operators' records build, in
+ * double. */
 #include "golden_rig.h"
+#include "ops/add/add.h"
+#include "ops/dispatch/dispatch.h"
+#include "ops/experts/experts.h"
+#include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
+#include "ops/scale/scale.h"
 
 /* Chunks change no equation. loss with its backward; loss_frozen whose dh is there; loss_frozen by the long way */
 static void golden_loss_weights(void)
@@ -66,8 +72,82 @@ static void weights_are_refused_where_they_do_not_fit(void)
     rig_close(&r);
 }
 
+/* ---- experts ---- */
+/* Gradients of call i, whose outputs have those of dout */
+static void gradients(rig *r, int64_t i, const cdr_val *dout, cdr_val *din)
+{
+    bool want[CDR_MAX_OPERANDS];
+    const cdr_call c = r->g->calls[i];
+    for (int k = 0; k < c.n_in; k++) {
+        cdr_val v = cdr_graph_in(r->g, &c, k);
+        want[k] = v != CDR_NONE && cdr_dtype_row(cdr_graph_type(r->g, v)->dtype)->floating;
+        din[k] = CDR_NONE;
+    }
+    T_CHECK(cdr_ops[c.op]->grad(r->g, &c, dout, want, din, &r->err) == CDR_OK);
+}
+
+/* s A x as two calls; call: the first one's */
+static cdr_val low(rig *r, cdr_val x, cdr_val a, float s, int64_t *call)
+{
+    *call = r->g->n_calls;
+    return cdr_scale(r->g, cdr_linear(r->g, x, a), s);
+}
+
+/* Back through them: *da, and what of the input's gradient comes this way */
+static cdr_val low_back(rig *r, int64_t call, cdr_val dout, cdr_val *da)
+{
+    cdr_val through[CDR_MAX_OPERANDS], din[CDR_MAX_OPERANDS];
+    gradients(r, call + 1, &dout, through);
+    gradients(r, call, through, din);
+    *da = din[1];
+    return din[0];
+}
+
+static void outer(const char *file)
+{
+    rig r;
+    rig_open(&r);
+    golden gd = golden_open(file);
+    static const char *const name[] = { "x", "p", "w1", "w3", "w2", "a1", "b1", "a3", "b3", "a2", "b2" };
+    cdr_val v[11], perm, offs, pos, din[CDR_MAX_OPERANDS], dup[CDR_MAX_OPERANDS], dsum[CDR_MAX_OPERANDS], dv, da1, da3;
+    for (int i = 0; i < 11; i++) v[i] = put(&r, &gd, name[i], CDR_F32);
+    const bool situ = strstr(file, "situ") != NULL;
+    const cdr_experts_attr at = { .top_k = (int32_t)cdr_graph_type(r.g, v[1])->n[1], .situ = situ, .beta = 4, .linear_beta = 25 };
+    cdr_dispatch(r.g, put(&r, &gd, "idx", CDR_I32), (int)cdr_graph_type(r.g, v[2])->n[0], &perm, &offs, &pos);
+    int64_t call1, call3, call2;
+    const cdr_experts_adapter adapters[3] = { { low(&r, v[0], v[5], 0.5f, &call1), v[6] }, { low(&r, v[0], v[7], 1.5f, &call3), v[8] }, { v[9], CDR_NONE } };
+    cdr_val u = cdr_experts(r.g, v[0], v[1], perm, offs, pos, v[2], v[3], v[4], CDR_NONE, adapters, &at, false);
+    const int64_t experts = call_of(&r, &cdr_op_experts);
+    cdr_val low_v = cdr_scale(r.g, cdr_graph_out(r.g, &r.g->calls[experts], CDR__EX_OUT_V), -0.75f), up = cdr_linear(r.g, low_v, v[10]);
+    call2 = r.g->n_calls - 2;
+    cdr_val y = cdr_add(r.g, u, up), dy = put(&r, &gd, "dy", CDR_F32);
+    gradients(&r, r.g->n_calls - 1, &dy, dsum);
+    gradients(&r, call2 + 1, &dsum[1], dup);                    /* B2 */
+    gradients(&r, call2, &dup[0], din);
+    dv = din[0];
+    const cdr_val dout[CDR__EX_N_OUT] = { dsum[0], CDR_NONE, dv };
+    gradients(&r, experts, dout, din);
+    cdr_val dx1 = low_back(&r, call1, din[CDR__EX_A1], &da1), dx3 = low_back(&r, call3, din[CDR__EX_A3], &da3);
+    cdr_val dx = cdr_add(r.g, cdr_add(r.g, din[CDR__EX_X], dx1), dx3);
+    T_CHECK(!r.g->failed);
+    run_all(&r);
+    expect(&r, y, &gd, "y", TOL);
+    const cdr_val got[] = { dx, din[CDR__EX_P], din[CDR__EX_W1], din[CDR__EX_W3], din[CDR__EX_W2], da1, din[CDR__EX_B1], da3, din[CDR__EX_B3], din[CDR__EX_A2], dup[1] };
+    static const char *const dname[] = { "dx", "dp", "dw1", "dw3", "dw2", "da1", "db1", "da3", "db3", "da2", "db2" };
+    for (int i = 0; i < 11; i++) expect(&r, got[i], &gd, dname[i], TOL);
+    golden_close(&gd);
+    rig_close(&r);
+}
+
+static void golden_experts_outer(void)
+{
+    outer("experts_outer_silu");
+    outer("experts_outer_situ");
+}
+
 int main(void)
 {
+    T_RUN(golden_experts_outer);
     T_RUN(golden_loss_weights);
     T_RUN(weights_are_refused_where_they_do_not_fit);
     return t_end();

@@ -488,7 +488,7 @@ static void compile_refuses(void)
         cdr_builder builder = cdr_model_builder(m);
         cdr_compile_opts o = lora_opts(&c, 0);
         lora_choose(&c, m, pool, &o);
-        cdr_adapter one = { bad[i].param, 4, 1 };
+        cdr_adapter one = { bad[i].param, 4, 1, CDR_ADAPTER_EACH };
         o.adapters = &one;
         o.n_adapters = 1;
         T_CHECK(cdr_compile(&o, &builder, pool, &b, &err) == CDR_EUSER);

@@ -179,7 +179,7 @@ static void values_out_of_range(void)
 static void what_is_not_here_yet_says_so(void)
 {
     static const char *const later[] = {
-        "lora: {experts: shared_outer}\n", "lora: {adapter: runs/a}\n", "lora: {serve_with: [vllm]}\n", "parallel: {context: 2}\n", "parallel: {tensor: 2}\n",
+        "lora: {adapter: runs/a}\n", "lora: {serve_with: [vllm]}\n", "parallel: {context: 2}\n", "parallel: {tensor: 2}\n",
         "parallel: {transport: mpi}\n", "parallel: {transport: nccl}\n", "optimizer: {groups: [{match: embed}]}\n", "precision: {saved: fp8}\n",
         "precision: {qat: mxfp4}\n", "model2: 1\n", "memory: {weights: stream}\n", "memory: {rules: [{match: mla.out, policy: keep}]}\n",
         "log: {tensorboard: true}\n", "log: {board: '127.0.0.1:1'}\n", "checkpoint: {final: hf}\n", "memory: {layer_chunk_tokens: 64}\n",

@@ -68,9 +68,10 @@ typedef enum { CDR_POLICY_AUTO, CDR_POLICY_KEEP, CDR_POLICY_RECOMPUTE } cdr_poli
 typedef enum { CDR_RESHARD_AUTO, CDR_RESHARD_ALWAYS, CDR_RESHARD_NEVER } cdr_reshard;
 
 /* Low rank adapters beside a frozen matrix W [N, K]: y = W x + scale B (A x), A [rank, K], B [N, rank]; beside a stack of matrices, one
- * of each for every matrix. A is drawn (init), B is zero. */
+ * of each for every matrix, or one A or one B for all (shared-outer: A of a gate and an up, B of a down). A is drawn (init), B is zero. */
 typedef enum { CDR_ADAPTER_KAIMING, CDR_ADAPTER_XAVIER, CDR_ADAPTER_GAUSSIAN } cdr_adapter_init;
-typedef struct { const char *param; int32_t rank; float scale; } cdr_adapter;      /* param: the matrix, by name */
+typedef enum { CDR_ADAPTER_EACH, CDR_ADAPTER_SHARED_A, CDR_ADAPTER_SHARED_B } cdr_adapter_form;
+typedef struct { const char *param; int32_t rank; float scale; int32_t form; } cdr_adapter;      /* param: the matrix, by name; form: of a stack */
 
 typedef struct {
     int64_t T;                     /* tokens of one logical shard = of one micro-batch */

@@ -76,6 +76,7 @@ typedef struct {
     int layer;                    /* index in the full stack; -1: outside of it */
     int64_t top_k;                /* stacked experts: how many of the n[0] a token multiplies with; 0: not stacked */
     int n_dim; int64_t n[3];
+    const char *part;             /* of its block: "q", "expert.down" */
 } cdr_model_part;
 cdr_model_part cdr_model_param_part(const cdr_model *m, int64_t i_param);
 int cdr_model_stack(const cdr_model *m);                                  /* layers of the full stack, of which a slice may be loaded */

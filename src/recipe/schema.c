@@ -188,7 +188,7 @@ static const cdr_key table[] = {
     { .key = "lora.alpha_pattern", .type = CDR_KEY_PAIRS, .resume = 'F', .at = AT(lora.alpha_pattern), .def = "{}",
       .help = "Alpha by pattern; the first match wins." },
     { .key = "lora.experts", .type = CDR_KEY_ENUM, .resume = 'F', .at = AT(lora.experts), .def = "none",
-      .words = "none|per_expert|shared_outer", .later = "shared_outer", .help = "Adapters on routed experts." },
+      .words = "none|per_expert|shared_outer", .help = "Adapters on routed experts." },
     { .key = "lora.expert_rank", .type = CDR_KEY_INT, .resume = 'F', .at = AT(lora.expert_rank), .def = "auto", .words = "auto",
       .min = 1, .max = 512, .def_help = "max(1, rank // top_k)", .help = "Rank of expert adapters." },
     { .key = "lora.init", .type = CDR_KEY_ENUM, .resume = 'F', .at = AT(lora.init), .def = "kaiming",

@@ -2,6 +2,7 @@
  *
  *   scale = alpha / rank, rslora: alpha / sqrt(rank)                                                                  (1)
  *   routed experts: rank of lora.expert_rank (auto: max(1, rank // top_k)), and alpha_e = alpha / rank x their rank     (2)
+ *   shared_outer: A of gate and up, B of down are one matrix for all experts of a layer                                (3)
  * rank_pattern and alpha_pattern name modules as targets do, the first match wins; a pattern's alpha or rank leaves the other as it is
  * (PEFT). Targets are linears: not embeddings, heads, norms, routers, convolutions; routed experts go by lora.experts. Every parameter
  * of the base is frozen. Source: spec/interface.md, 3.3, 4.2, 7.1; (1) arXiv 2106.09685, 4.1, and arXiv 2312.03732.
@@ -90,8 +91,8 @@ static cdr_status refuse(const work *w, const char *key, const char *pattern, co
         indexers = indexers && cdr_model_in_group(s->model, i, "indexer");
     }
     if (experts)
-        CDR_FAIL_ID(err, CDR_EUSER, "lora.bad-target", "%s: %s \"%s\" names routed experts, which have a key of their own. Set lora.experts=per_expert", at(s, key), key,
-                    pattern);
+        CDR_FAIL_ID(err, CDR_EUSER, "lora.bad-target", "%s: %s \"%s\" names routed experts, which have a key of their own. Set lora.experts=per_expert or shared_outer",
+                    at(s, key), key, pattern);
     if (indexers)
         CDR_FAIL_ID(err, CDR_EUSER, "lora.bad-target", "%s: %s \"%s\" names indexers, which train.indexer=frozen holds still: no loss would train them. Set "
                     "train.indexer=train, or leave them out", at(s, key), key, pattern);
@@ -145,7 +146,7 @@ static cdr_status resolve_targets(work *w, cdr_err *err)
 static cdr_status choose(work *w, cdr_err *err)
 {
     cdr_session *s = w->s;
-    bool *hit = flags(w), *layer = cdr_pool_alloc(s->pool, (size_t)cdr_model_stack(s->model) + 1), experts = s->r.lora.experts == CDR_LORA_PER_EXPERT;
+    bool *hit = flags(w), *layer = cdr_pool_alloc(s->pool, (size_t)cdr_model_stack(s->model) + 1), experts = s->r.lora.experts != CDR_LORA_EXPERTS_NONE;
     int64_t n = 0, before = 0;
     CDR_TRY(resolve_targets(w, err));
     for (int k = 0; k < s->r.lora.targets.n; k++) {
@@ -157,8 +158,8 @@ static cdr_status choose(work *w, cdr_err *err)
         before += w->in[i];
         n += w->expert[i];
     }
-    if (experts && n == 0) CDR_FAIL_ID(err, CDR_EUSER, "lora.bad-target", "%s: lora.experts is per_expert, but %s has no routed experts. Set it to none",
-                                       at(s, "lora.experts"), s->info->name);
+    if (experts && n == 0) CDR_FAIL_ID(err, CDR_EUSER, "lora.bad-target", "%s: lora.experts is %s, but %s has no routed experts. Set it to none", at(s, "lora.experts"),
+                                       s->r.lora.experts == CDR_LORA_PER_EXPERT ? "per_expert" : "shared_outer", s->info->name);
     for (int k = 0; k < s->r.lora.exclude.n; k++) {
         CDR_TRY(match(w, "lora.exclude", s->r.lora.exclude.s[k], w->linear, w->expert, hit, err));
         for (int64_t i = 0; i < w->n; i++) w->in[i] = w->in[i] && !hit[i];
@@ -200,9 +201,16 @@ static cdr_status by_pattern(const work *w, const char *key, const cdr_pairs *p,
 static cdr_status resolve_expert_rank(cdr_session *s, cdr_err *err)
 {
     int64_t k = CDR_MAX(s->info->moe.top_k, 1), r = CDR_MAX((int64_t)1, s->r.lora.rank / k);
-    if (s->r.lora.experts != CDR_LORA_PER_EXPERT || s->r.lora.expert_rank != CDR_AUTO) return CDR_OK;
+    if (s->r.lora.experts == CDR_LORA_EXPERTS_NONE || s->r.lora.expert_rank != CDR_AUTO) return CDR_OK;
     return cdr_recipe_derive(&s->r, "lora.expert_rank", cdr_pool_printf(s->pool, "%lld", (long long)r),
                              cdr_pool_printf(s->pool, "max(1, rank %lld // top_k %lld)", (long long)s->r.lora.rank, (long long)k), err);
+}
+
+/* (3) */
+static int32_t form_of(const work *w, int64_t i)
+{
+    if (!w->expert[i] || w->s->r.lora.experts != CDR_LORA_SHARED_OUTER) return CDR_ADAPTER_EACH;
+    return strcmp(cdr_model_param_part(w->s->model, i).part, "expert.down") == 0 ? CDR_ADAPTER_SHARED_B : CDR_ADAPTER_SHARED_A;
 }
 
 cdr_status cdr__session_lora(cdr_session *s, cdr_compile_opts *o, cdr_err *err)
@@ -228,7 +236,7 @@ cdr_status cdr__session_lora(cdr_session *s, cdr_compile_opts *o, cdr_err *err)
         double r = !isnan(rank[i]) ? rank[i] : (double)(w.expert[i] ? s->r.lora.expert_rank : s->r.lora.rank);
         double al = !isnan(alpha[i]) ? alpha[i] : w.expert[i] ? s->r.lora.alpha / (double)s->r.lora.rank * r : s->r.lora.alpha;             /* (2) */
         double scale = s->r.lora.scaling == CDR_LORA_RSLORA ? al / sqrt(r) : al / r;                                                       /* (1) */
-        a[o->n_adapters++] = (cdr_adapter){ .param = cdr_model_param(s->model, i), .rank = (int32_t)r, .scale = (float)scale };
+        a[o->n_adapters++] = (cdr_adapter){ .param = cdr_model_param(s->model, i), .rank = (int32_t)r, .scale = (float)scale, .form = form_of(&w, i) };
         if (cdr_model_in_group(s->model, i, "indexer")) o->indexer_train = true;
     }
     if (indexers_train(s) && !o->indexer_train)
