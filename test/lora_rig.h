@@ -21,7 +21,7 @@ static cdr_pair lora_sizes[] = { { "hidden", "32" }, { "vocab", "64" }, { "n_lay
     { "kda.heads", "2" }, { "kda.dim", "16" }, { "mla.heads", "2" }, { "mla.q_lora", "16" }, { "mla.kv_lora", "16" }, { "mla.nope", "8" }, { "mla.ext", "8" },
     { "mla.v", "16" }, { "index.heads", "2" }, { "index.dim", "8" }, { "index.top_k", "12" }, { "glu.width", "48" }, { "moe.experts", "8" }, { "moe.top_k", "2" },
     { "moe.latent", "32" }, { "moe.width", "32" } };
-static cdr_pair lora_wide_sizes[CDR_COUNT(lora_sizes)];       /* a dense MLP whose matrices and adapters FSDP splits */
+static cdr_pair lora_wide_sizes[CDR_COUNT(lora_sizes)];       /* as the run wants them */
 
 typedef struct {
     int replicate, shard, expert, n_micro, n_steps, n_threads, policy, compute, head;
@@ -34,6 +34,8 @@ typedef struct {
     bool filled;                  /* B is drawn instead of zero */
     bool merged;                  /* no adapters; W + scale B A, of the same draws, in place of W, and all trains */
     bool wide, poison, no_clip, packed;       /* packed: experts in MXFP4, frozen */
+    bool balanced;                /* redundant experts */
+    const char *latent, *expert_width;        /* NULL: as in lora_sizes */
     bool rows_only;               /* no weight lies in panels */
     bool map;                     /* packed experts stay in a mapped file */
 } lora_run;
@@ -102,6 +104,7 @@ static inline cdr_compile_opts lora_opts(const lora_run *c, int rank)
     o.max_grad_norm = c->no_clip ? 0 : 0.02;
     o.parallel.dispatch_factor = c->dispatch_factor;
     o.parallel.head = c->head;
+    o.parallel.balanced = c->balanced;
     o.adapter_init = c->init;
     if (c->packed) o.experts_dtype = CDR_MXFP4;
     o.rows_only = c->rows_only;
@@ -144,6 +147,13 @@ static inline const char *lora_name(cdr_pool *pool, const char *base, const char
     return cdr_pool_printf(pool, "%.*s.lora_%s.weight", (int)(strlen(base) - strlen(".weight")), base, suffix);
 }
 
+/* Of what all experts share: without their index */
+static inline const char *lora_shared_name(cdr_pool *pool, const char *name)
+{
+    const char *at = strstr(name, "{expert}.");
+    return cdr_pool_printf(pool, "%.*s%s", (int)(at - name), name, at + strlen("{expert}."));
+}
+
 /* This rank's rows of a parameter, as floats, in the value that kernels read and in the master. */
 static inline void lora_put(cdr_exec *x, const cdr_bundle *b, const cdr_param *q, float *rows)
 {
@@ -184,6 +194,8 @@ static inline void lora_merge(const lora_run *c, cdr_exec *x, const cdr_bundle *
         int d = q->global.n_dim;
         int64_t N = q->global.n[d - 2], K = q->global.n[d - 1], r = a[k].rank, E = d == 3 ? q->global.n[0] : 1;
         const char *na = lora_name(pool, q->name, "A"), *nb = lora_name(pool, q->name, "B");
+        if (a[k].form == CDR_ADAPTER_SHARED_A) na = lora_shared_name(pool, na);
+        if (a[k].form == CDR_ADAPTER_SHARED_B) nb = lora_shared_name(pool, nb);
         const int64_t for_a = a[k].form != CDR_ADAPTER_SHARED_A, for_b = a[k].form != CDR_ADAPTER_SHARED_B;     /* 0: the same one for each expert */
         float *w = calloc((size_t)(E * N * K), sizeof *w);
         cdr_exec_get_run(x, q->shard, w, sizeof *w * (size_t)(E * N * K));
@@ -305,8 +317,13 @@ static inline cdr_status lora_body(const lora_run *c, int rank, lora_result *r, 
     cdr_device *d;
     cdr_exec *x;
     memcpy(lora_wide_sizes, lora_sizes, sizeof lora_sizes);
-    for (int i = 0; i < CDR_COUNT(lora_wide_sizes); i++) if (strcmp(lora_wide_sizes[i].name, "glu.width") == 0) lora_wide_sizes[i].text = "4096";
-    cdr_pairs sizes = { c->wide ? lora_wide_sizes : lora_sizes, CDR_COUNT(lora_sizes) };
+    for (int i = 0; i < CDR_COUNT(lora_wide_sizes); i++) {
+        cdr_pair *z = &lora_wide_sizes[i];
+        if (c->wide && strcmp(z->name, "glu.width") == 0) z->text = "4096";
+        if (c->latent && strcmp(z->name, "moe.latent") == 0) z->text = c->latent;
+        if (c->expert_width && strcmp(z->name, "moe.width") == 0) z->text = c->expert_width;
+    }
+    cdr_pairs sizes = { lora_wide_sizes, CDR_COUNT(lora_sizes) };
     cdr_model_spec spec = { .path = "tiny-k31", .sizes = &sizes };
     CDR_TRY(cdr_model_load(&spec, pool, &model, err));
     cdr_builder builder = cdr_model_builder(model);

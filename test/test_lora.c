@@ -579,6 +579,29 @@ static void save_resume_and_go_on_to_the_bit(void)
     T_CHECK(a && c && strncmp(a, c, strcspn(a + 16, ",") + 16) == 0);
 }
 
+/* One factor for all experts of a layer: one tensor in a checkpoint; two ranks go on with what one began, and one with that. */
+static void shared_factors_are_saved_and_resumed(void)
+{
+    static const char *const how = "--set lora.experts=shared_outer";
+    T_CHECK(run("train %s/r.yaml --out %s/s --steps 3 %s", dir, dir, how) == 0);
+    if (*errors) fprintf(stderr, "  %s", errors);
+    T_HAS(out, "24 / 24 ");
+    T_HAS(slurp("s/events.jsonl", NULL), "{\"kind\":\"experts w2\",\"matched\":24,\"expected\":24,\"rank\":2,\"parameters\":1728}");     /* 3 x (8 x 2 x 32 + 32 x 2) */
+    T_CHECK(run("train %s/r.yaml --out %s/t --steps 1 %s", dir, dir, how) == 0);
+    T_CHECK(run("launch -n 2 train %s/r.yaml --out %s/t --steps 2 --ep 2 %s", dir, dir, how) == 0);
+    T_HAS(out, "resumed at step 1");
+    T_CHECK(run("train %s/r.yaml --out %s/t --steps 3 %s", dir, dir, how) == 0);
+    T_CHECK(same_file("s/checkpoints/step-000000003/adapter-00000-of-00001.safetensors", "t/checkpoints/step-000000003/adapter-00000-of-00001.safetensors"));
+    T_CHECK(same_file("s/checkpoints/step-000000003/optimizer-00000-of-00001.safetensors", "t/checkpoints/step-000000003/optimizer-00000-of-00001.safetensors"));
+    const char *manifest = slurp("s/checkpoints/step-000000003/manifest.json", NULL);
+    T_HAS(manifest, "language_model.model.layers.1.block_sparse_moe.experts.w1.lora_A.weight");
+    T_HAS(manifest, "language_model.model.layers.1.block_sparse_moe.experts.w2.lora_B.weight");
+    T_HAS(manifest, "language_model.model.layers.1.block_sparse_moe.experts.7.w1.lora_B.weight");
+    T_CHECK(!strstr(manifest, "experts.7.w1.lora_A") && !strstr(manifest, "experts.7.w2.lora_B") && !strstr(manifest, "{expert}"));
+    T_CHECK(run("generate %s/s --prompt abc --max-new-tokens 4 --temperature 0", dir) == 0);
+    T_HAS(out, "abc");
+}
+
 static void evaluate_and_generate_with_adapters(void)
 {
     const char *events = slurp("a/events.jsonl", NULL), *at = strstr(events, "\"type\":\"eval\"");
@@ -641,6 +664,7 @@ int main(int argc, char **argv)
     snprintf(text, sizeof text, recipe, dir);
     if (cdr_file_write(path, text, strlen(text), &err) != CDR_OK) return 1;
     T_RUN(save_resume_and_go_on_to_the_bit);
+    T_RUN(shared_factors_are_saved_and_resumed);
     T_RUN(evaluate_and_generate_with_adapters);
     T_RUN(what_a_user_gets_wrong);
     snprintf(command, sizeof command, "rm -rf %s", dir);

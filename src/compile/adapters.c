@@ -28,6 +28,14 @@ static const char *module_of(cdr_pool *pool, const char *name)
     return n > k && strcmp(name + n - k, end) == 0 ? cdr_pool_strndup(pool, name, n - k) : name;
 }
 
+/* Of experts.{expert}.w1, what all experts share is experts.w1's (spec/formats.md, 1.6). */
+static const char *shared_module(cdr_pool *pool, const char *module)
+{
+    static const char mark[] = "{expert}.";
+    const char *at = strstr(module, mark);
+    return at ? cdr_pool_printf(pool, "%.*s%s", (int)(at - module), module, at + sizeof mark - 1) : module;
+}
+
 /* A or B of a matrix: where it lies and its unit are the matrix's, and its dtype where that is one of computing. One for all experts lies
  * as other matrices do. */
 static cdr_val declare(cdr_pass *p, const cdr_param *base, const char *suffix, bool shared, int64_t rows, int64_t cols)
@@ -35,7 +43,8 @@ static cdr_val declare(cdr_pass *p, const cdr_param *base, const char *suffix, b
     cdr_graph *g = p->g[CDR_PROG_STEP];
     bool stack = base->global.n_dim == 3 && !shared, wide = base->global.dtype == CDR_F32 || base->global.dtype == CDR_BF16;
     int dtype = wide ? base->global.dtype : p->o->compute;
-    const char *name = cdr_pool_printf(p->pool, "%s.lora_%s.weight", module_of(p->pool, base->name), suffix);
+    const char *module = module_of(p->pool, base->name);
+    const char *name = cdr_pool_printf(p->pool, "%s.lora_%s.weight", shared ? shared_module(p->pool, module) : module, suffix);
     cdr_param q = { .name = name, .unit = base->unit, .place = shared ? CDR_PLACE_SHARD : base->place, .train = CDR_FULL, .rule = CDR_RULE_ADAMW, .decay = true,
                     .lr_scale = 1.0f, .f32 = base->f32, .may_idle = base->may_idle, .adapter = true, .init = CDR_INIT_ZEROS, .rng = cdr_hash64(name, strlen(name), 0) };
     q.global = stack ? cdr_type_3d(dtype, base->global.n[0], rows, cols) : cdr_type_2d(dtype, rows, cols);

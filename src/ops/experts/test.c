@@ -206,7 +206,7 @@ const cdr_case cdr_cases_experts[] = {
     BWD_O("T140 k4 E8 L160 I192 mxfp4, outer, rank 4, 50 rows at a time", situ4_50, CDR_BF16, CDR_BF16, CDR_MXFP4, CDR_BF16, 140, 4, 8, 160, 192, 4, 4, 4, spread_bwd,
           NO_TABLE_BWD | NO_GU_BWD, NO_DW, 5e-3),
     BWD_O("T8 k1 E2 L640 I864 mxfp4, outer, rank 5, in pieces", k1, CDR_F32, CDR_F32, CDR_MXFP4, CDR_BF16, 8, 1, 2, 640, 864, 5, 5, 5, spread_bwd,
-          NO_TABLE_BWD | NO_GU_BWD, NO_DW, 2e-6),
+          NO_TABLE_BWD | NO_GU_BWD, NO_DW, 4e-6),
     BWD_O("T1 k1 E1 L1 I1 f32, outer, rank 1", k1, CDR_F32, CDR_F32, CDR_F32, CDR_F32, 1, 1, 1, 1, 1, 1, 1, 1, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 0, 2e-6),
     FWD("T9 k1 E2 L840 I632 bf16, in pieces", k1, CDR_BF16, CDR_BF16, 9, 1, 2, 840, 632, spread, NO_TABLE, 0, 0, 4e-3),
     BWD("T7 k1 E2 L632 I840 f32, in pieces", k1, CDR_F32, CDR_F32, CDR_F32, 7, 1, 2, 632, 840, spread_bwd, NO_TABLE_BWD | NO_GU_BWD, 0, 2e-6),
