@@ -17,6 +17,7 @@
 #include "ops/experts/experts.h"
 #include "ops/linear/linear.h"
 #include "ops/rmsnorm/rmsnorm.h"
+#include "ops/route/route.h"
 #include "ops/router/router.h"
 
 enum { SCORE_SIGMOID, SCORE_SOFTMAX };
@@ -135,6 +136,21 @@ static cdr_val routed(cdr_graph *g, const cdr__block *b, const char *const *name
                        cdr__block_param(g, b, name, "expert.down"), CDR_NONE, NULL, &at, io->keep_gate_up && io->mode == CDR_MODE_TRAIN);
 }
 
+/* Routes that the host gives, and names for those that were taken. */
+static cdr_val given(cdr_graph *g, const moe *a, const cdr_io *io)
+{
+    cdr_val v = cdr_graph_value(g, cdr_type_2d(CDR_I32, io->T, a->top_k), CDR_STEP, CDR_C_INPUT, "given");
+    if (v != CDR_NONE) cdr_graph_at(g, v)->flags |= CDR_F_INPUT;
+    return v;
+}
+
+static void show_routes(cdr_graph *g, const routes *r)
+{
+    cdr_graph_view(g, r->logits_TE, 0, *cdr_graph_type(g, r->logits_TE), "logits");
+    cdr_graph_view(g, r->idx_Tk, 0, *cdr_graph_type(g, r->idx_Tk), "idx");
+    cdr_graph_view(g, r->p_Tk, 0, *cdr_graph_type(g, r->p_Tk), "p");
+}
+
 static cdr_val moe_forward(cdr_graph *g, const cdr__block *b, const char *const *name, cdr_io *io, cdr_val x_TD)
 {
     const moe *a = b->attr;
@@ -144,7 +160,10 @@ static cdr_val moe_forward(cdr_graph *g, const cdr__block *b, const char *const 
                            .renormalize = a->renormalize, .scale = (float)a->scale };
     r.logits_TE = cdr_linear_f32(g, x_TD, cdr__block_param(g, b, name, "router"));                                      /* (1) */
     r.bias_E = cdr__block_param(g, b, name, "bias");
-    cdr_router(g, r.logits_TE, r.bias_E, io->start_T, io->pos_T, &ra, &r.idx_Tk, &r.p_Tk, &r.alpha_T);
+    bool probe = b->probe != CDR_PROBE_OFF && io->mode == CDR_MODE_EVAL;
+    if (probe && b->probe == CDR_PROBE_FORCED) cdr_route(g, r.logits_TE, given(g, a, io), io->start_T, io->pos_T, &ra, &r.idx_Tk, &r.p_Tk);
+    else cdr_router(g, r.logits_TE, r.bias_E, io->start_T, io->pos_T, &ra, &r.idx_Tk, &r.p_Tk, &r.alpha_T);
+    if (probe && !g->failed) show_routes(g, &r);
     if (io->mode == CDR_MODE_TRAIN && !g->failed) observe(g, b, name, io, &r);
     cdr_val z_TL = a->latent > 0 ? cdr_linear(g, x_TD, cdr__block_param(g, b, name, "latent.down")) : x_TD;             /* (2) */
     cdr_val y_TD = routed(g, b, name, io, &r, z_TL);                                                                    /* (3) */

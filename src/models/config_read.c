@@ -177,6 +177,7 @@ static cdr_status set_default(cdr__desc *d, const cdr__source *s, const cdr_yaml
         z = *other;
         z.node = NULL;
     }
+    z.from = "default";
     cdr__size_set(d, e->key, z);
     return CDR_OK;
 }
@@ -196,6 +197,7 @@ static cdr_status from_config(cdr__desc *d, const cdr__source *s, const cdr_yaml
         if (*found && !same) CDR_FAIL_ID(err, CDR_EDATA, "model.config-value", "%s: %s and an alias of it differ", s->where, w->word[i]);
         if (!*found && i > 0) *CDR_PUSH(d->pool, d->note, d->n_notes, d->cap_notes) = cdr_pool_printf(d->pool, "%s read as %s", w->word[i], w->word[0]);
         z = one;
+        z.from = w->word[i];
         *found = true;
     }
     if (*found) cdr__size_set(d, e->key, z);

@@ -84,11 +84,24 @@ static cdr_val sublayer(cdr_graph *g, const cdr_model *m, const cdr__layer *l, b
     return b->type->forward(g, b, mixer ? l->mixer_name : l->ffn_name, io, x_TD);
 }
 
+/* A name for a value that a check reads; nothing else sees it. */
+static void tap(cdr_graph *g, const cdr_model *m, const cdr_io *io, cdr_val v, const char *name)
+{
+    if (m->probe != CDR_PROBE_OFF && io->mode == CDR_MODE_EVAL && !g->failed) cdr_graph_view(g, v, 0, *cdr_graph_type(g, v), name);
+}
+
+static void tap_layer(cdr_graph *g, const cdr_model *m, const cdr_io *io, int layer, cdr_val x_TD)
+{
+    cdr_graph_enter(g, layer, "layers.%d", layer);
+    tap(g, m, io, x_TD, "hidden");
+}
+
 static cdr_val prenorm_stack(cdr_graph *g, const cdr_model *m, cdr_io *io, cdr_val x_TD)                                /* (1) */
 {
     for (int i = 0; i < m->info.n_layers; i++) {
         x_TD = cdr_add(g, x_TD, sublayer(g, m, &m->layer[i], true, io, x_TD));
         x_TD = cdr_add(g, x_TD, sublayer(g, m, &m->layer[i], false, io, x_TD));
+        tap_layer(g, m, io, m->layer[i].index, x_TD);
     }
     return x_TD;
 }
@@ -124,6 +137,7 @@ static cdr_val attn_res_stack(cdr_graph *g, const cdr_model *m, cdr_io *io, cdr_
         prefix_TD = boundary ? a_TD : cdr_add(g, prefix_TD, a_TD);
         h_TD = mix_layer(g, m, l, false, &k, prefix_TD);
         prefix_TD = cdr_add(g, prefix_TD, sublayer(g, m, l, false, io, h_TD));
+        tap_layer(g, m, io, l->index, prefix_TD);
     }
     cdr_graph_enter(g, -1, "output_res");
     return mix(g, m, &k, prefix_TD, cdr__block_param(g, &m->self, m->self_name, "res.proj"), cdr__block_param(g, &m->self, m->self_name, "res.norm"));
@@ -143,16 +157,29 @@ static cdr_val loss(cdr_graph *g, const cdr_io *io, cdr_val h_TD, cdr_val head_W
 static cdr_status forward(const void *model, cdr_graph *g, cdr_io *io, cdr_err *err)
 {
     const cdr_model *m = model;
+    const cdr_scope scope = g->scope;
+    const bool probe = m->probe != CDR_PROBE_OFF && io->mode == CDR_MODE_EVAL;
     (void)err;
+    if (probe) g->scope = CDR_STEP;                        /* nothing shares its bytes */
     cdr_graph_enter(g, -1, "embed");
     cdr_val x_TD = cdr_embedding(g, io->tokens_T, cdr__block_param(g, &m->self, m->self_name, "embed"), CDR_NONE, CDR_NONE);
+    tap(g, m, io, x_TD, "hidden");
     x_TD = m->attn_block > 0 ? attn_res_stack(g, m, io, x_TD) : prenorm_stack(g, m, io, x_TD);
     cdr_graph_enter(g, -1, "head");
     cdr_val h_TD = cdr_rmsnorm(g, x_TD, cdr__block_param(g, &m->self, m->self_name, "norm"), (float)m->eps);
     cdr_val head_WD = cdr__block_param(g, &m->self, m->self_name, "head");
+    tap(g, m, io, h_TD, "hidden");
+    if (probe) tap(g, m, io, cdr_linear_f32(g, h_TD, head_WD), "logits");
     if (io->mode == CDR_MODE_GENERATE) io->logits_TW = cdr_linear_f32(g, h_TD, head_WD);
     else io->loss_1 = loss(g, io, h_TD, head_WD);
+    g->scope = scope;
     return g->failed ? g->err->status : CDR_OK;
+}
+
+void cdr_model_set_probe(cdr_model *m, cdr_probe probe)
+{
+    m->probe = probe;
+    for (int i = 0; i < m->n_blocks; i++) m->block[i].probe = probe;
 }
 
 cdr_builder cdr_model_builder(const cdr_model *m) { return (cdr_builder){ .model = m, .declare = declare, .forward = forward }; }

@@ -43,6 +43,7 @@ struct cdr_model {
     cdr__source *source;              /* NULL: no directory */
     const char *layer_prefix;         /* what names of a layer's tensors begin with, {layer} in it */
     bool random;
+    cdr_probe probe;
 };
 
 extern const cdr__block_type cdr__block_model, cdr__block_layer;

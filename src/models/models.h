@@ -37,6 +37,13 @@ cdr_status cdr_model_load(const cdr_model_spec *s, cdr_pool *pool, cdr_model **m
 cdr_status cdr_model_parse(const cdr_model_spec *s, const char *text, size_t bytes, const char *where, cdr_pool *pool, cdr_model **m, cdr_err *err);
 
 cdr_builder cdr_model_builder(const cdr_model *m);      /* borrows m */
+/* For comparing a forward with another implementation's: in the eval program every value lies for the whole execution, and cdr_exec_get reads by name
+ *   embed.hidden, layers.N.hidden  [T, hidden]   the residual stream behind the embedding, behind layer N (AttnRes: the running sum)
+ *   head.hidden [T, hidden], head.logits F32 [T, vocab]   behind the last norm
+ *   layers.N.moe.logits F32 [T, experts], layers.N.moe.idx I32, layers.N.moe.p F32 [T, top_k]
+ * FORCED: layers.N.moe.given I32 [T, top_k] are inputs that take the place of the choice. Set before the builder is compiled; a program of one rank. */
+typedef enum { CDR_PROBE_OFF, CDR_PROBE_NATURAL, CDR_PROBE_FORCED } cdr_probe;
+void cdr_model_set_probe(cdr_model *m, cdr_probe probe);
 
 typedef struct { const char *kind; int n; } cdr_layer_count;       /* "MLA", 4 */
 typedef struct {
@@ -103,6 +110,10 @@ typedef struct { const char *name, *by; /* "architectures" */ const char *neares
 cdr_status cdr_model_match_config(const cdr_json *config, cdr_pool *pool, cdr_model_match *match, cdr_err *err);
 /* Aliases that were read, "num_experts_per_tok read as num_experts_per_token", for notes. */
 int cdr_model_notes(const cdr_model *m, const char *const **note);
+/* Its sizes, in order: value as text; from: the key of config.json that gave it, "default", or NULL: a description. Base of layer lists in config.json. */
+int64_t cdr_model_sizes(const cdr_model *m);
+const char *cdr_model_size(const cdr_model *m, int64_t i, const char **value, const char **from);
+int cdr_model_index_base(const cdr_model *m);
 /* The tokenizer and chat sections. */
 typedef struct { const char *type, *dir, *file, *pattern; int base, special; const char *chat; } cdr_model_text;
 cdr_model_text cdr_model_get_text(const cdr_model *m);
@@ -118,7 +129,8 @@ enum { CDR__MAX_NEEDS = 24, CDR__MAX_LOCALS = 24, CDR__MAX_FILES = 4 };
 typedef struct {                      /* a size: an integer, a real number, or a list of integers */
     const char *name;
     bool real, list, read;            /* read: something asked for it */
-    const cdr_yaml *node;             /* where it is given; NULL: a default of config */
+    const cdr_yaml *node;             /* where it is given; NULL: a default of config, or a config.json */
+    const char *from;                 /* the key of config.json that gave it, or "default"; NULL: a description file */
     int64_t i; double d;
     const int64_t *items; int n;
 } cdr__size;
@@ -164,6 +176,7 @@ struct cdr__block {
     const char *name, *label;         /* in the description; in summaries */
     int64_t hidden;
     double eps;                       /* the model's */
+    cdr_probe probe;                  /* of the eval program */
     int experts, top_k, select;       /* of a router; keys that an indexer selects. 0: none */
     void *attr;                       /* the type's own struct */
     struct { const char *name; int64_t x; } local[CDR__MAX_LOCALS]; int n_locals;      /* its integer attributes, for shapes */

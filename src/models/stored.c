@@ -78,6 +78,25 @@ int cdr_model_notes(const cdr_model *m, const char *const **note)
     return (int)m->d.n_notes;
 }
 
+int cdr_model_index_base(const cdr_model *m)
+{
+    const char *base = cdr__attr_word(m->d.root, "index_base");
+    return base && base[0] == '1' ? 1 : 0;
+}
+
+int64_t cdr_model_sizes(const cdr_model *m) { return m->d.n_sizes; }
+
+const char *cdr_model_size(const cdr_model *m, int64_t i, const char **value, const char **from)
+{
+    CDR_CHECK(i >= 0 && i < m->d.n_sizes);
+    const cdr__size *z = &m->d.size[i];
+    const char *s = "[";
+    for (int k = 0; z->list && k < z->n; k++) s = cdr_pool_printf(m->d.pool, "%s%s%lld", s, k ? ", " : "", (long long)z->items[k]);
+    *value = z->list ? cdr_pool_printf(m->d.pool, "%s]", s) : z->real ? cdr_pool_printf(m->d.pool, "%.9g", z->d) : cdr_pool_printf(m->d.pool, "%lld", (long long)z->i);
+    *from = z->from;
+    return z->name;
+}
+
 static int small_number(const char *text) { return text && strspn(text, "0123456789") == strlen(text) && strlen(text) < 9 ? atoi(text) : 0; }
 
 cdr_model_text cdr_model_get_text(const cdr_model *m)
