@@ -248,6 +248,8 @@ static void quantisations(void)
     const char *fp8 = "\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"dynamic\", \"weight_block_size\": [128, 128]}, \"hidden_act\"";
     put_file("config.json", edit(v3, "\"hidden_act\"", fp8));
     cdr_model *m = model(dir);
+    T_HAS(config_of(model("tiny-v3"), CDR_F8_E4M3), "\"weight_block_size\": [128, 128]");
+    T_HAS(v3, "\"eos_token_id\": 257");
     if (m) T_CHECK(!strstr(config_of(m, CDR_BF16), "quantization_config") && strstr(config_of(m, -1), "weight_block_size"));
     refused(edit(edit(v3, "\"hidden_act\"", fp8), "[128, 128]", "[1, 128]"), "model.quantization", "without weight_block_size [128, 128]");
     refused(edit(edit(v3, "\"hidden_act\"", fp8), "e4m3", "e5m2"), "model.quantization", "fp8 e5m2");

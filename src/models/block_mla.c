@@ -43,7 +43,7 @@ typedef struct {
     position pos;
     bool gate;
     double norm_eps;
-    struct { int64_t heads, dim, top_k; position pos; double eps; } index;      /* heads 0: no indexer */
+    struct { int64_t heads, dim, top_k; position pos; double eps; bool added; } index;      /* heads 0: no indexer */
 } mla;
 
 static bool is_none(const cdr_yaml *e) { return !e || (e->kind == CDR_YAML_SCALAR && (strcmp(e->text, "none") == 0 || strcmp(e->text, "false") == 0)); }
@@ -95,6 +95,7 @@ static cdr_status read_indexer(const cdr__desc *d, const cdr_yaml *node, cdr__bl
     const cdr_yaml none_given = { .kind = CDR_YAML_MAP, .key = node->key, .line = node->line, .col = node->col, .key_line = node->key_line, .key_col = node->key_col };
     const cdr_yaml *e = cdr_yaml_get(node, "indexer");
     if (d->indexer == CDR_INDEXER_OFF || (is_none(e) && d->indexer == CDR_INDEXER_AUTO)) return CDR_OK;
+    a->index.added = is_none(e);
     if (is_none(e)) e = &none_given;
     if (e->kind != CDR_YAML_MAP) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: indexer is none, or {heads, dim, top_k, position, eps}", cdr__desc_at(d, e));
     const cdr_yaml *layers = cdr_yaml_get(e, "layers");
@@ -141,7 +142,7 @@ static void need_parts(cdr__block *b, const mla *a)
     cdr__block_need(b, "index.w", a->index.heads, D, CDR__INIT_LINEAR);
     cdr__block_need(b, "index.k_norm", a->index.dim, 0, CDR__INIT_ONES);
     cdr__block_need(b, "index.k_norm_bias", a->index.dim, 0, CDR__INIT_ZEROS)->optional = true;
-    for (int i = first; i < b->n_needs; i++) b->need[i].may_idle = true;             /* only its own loss trains an indexer */
+    for (int i = first; i < b->n_needs; i++) b->need[i].may_idle = true, b->need[i].added = a->index.added;      /* only its own loss trains an indexer */
 }
 
 static cdr_status mla_open(const cdr__desc *d, const cdr_yaml *node, cdr__block *b, cdr_err *err)

@@ -230,11 +230,14 @@ static cdr_status put_expected(writer *w, cdr_err *err)
 
 static cdr_status put_also(writer *w, cdr_err *err)
 {
-    const cdr_yaml *also = cdr_yaml_get(w->d->root, "also");
-    for (int i = 0; also && i < also->n; i++) {
-        const char *text;
-        CDR_TRY(value_text(w, &also->items[i], &text, err));
-        put(w, false, also->items[i].key, text);
+    const cdr_yaml *own = cdr_yaml_get(w->m->d.root, "also"), *family = cdr_yaml_get(w->d->root, "also");
+    for (int which = 0; which < 2; which++) {              /* the model's own values win */
+        const cdr_yaml *also = which ? own : family;
+        for (int i = 0; also && i < also->n; i++) {
+            const char *text;
+            CDR_TRY(value_text(w, &also->items[i], &text, err));
+            put(w, false, also->items[i].key, text);
+        }
     }
     return CDR_OK;
 }
@@ -258,6 +261,14 @@ static void put_packed(writer *w)
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------------------------ */
+
+static void put_fp8(writer *w)
+{
+    put(w, w->below, "quantization_config.activation_scheme", "\"dynamic\"");
+    put(w, w->below, "quantization_config.fmt", "\"e4m3\"");
+    put(w, w->below, "quantization_config.quant_method", "\"fp8\"");
+    put(w, w->below, "quantization_config.weight_block_size", "[128, 128]");
+}
 
 static const char *json_text(cdr_pool *pool, const cdr_json *j)
 {
@@ -338,15 +349,22 @@ static bool packs(const cdr_model *m)                     /* the description's f
     return false;
 }
 
-static void rewrite(writer *w, bool packed)
+/* quantised: CDR_MXFP4, CDR_F8_E4M3, else not */
+static void put_quantisation(writer *w, int quantised)
+{
+    if (quantised == CDR_MXFP4) put_packed(w);
+    if (quantised == CDR_F8_E4M3) put_fp8(w);
+}
+
+static void rewrite(writer *w, int quantised)
 {
     const cdr__source *s = w->m->source;
     copy_tree(w, s->root, cdr__source_get(s, "quantization_config"));
     w->below = s->text != NULL;
-    if (packed) put_packed(w);
+    put_quantisation(w, quantised);
 }
 
-static cdr_status make(writer *w, bool packed, cdr_err *err)
+static cdr_status make(writer *w, int quantised, cdr_err *err)
 {
     const cdr_yaml *also = cdr_yaml_get(w->d->root, "also");
     for (int i = 0; also && i < also->n; i++) w->below = w->below || strncmp(also->items[i].key, "text_config.", 12) == 0;
@@ -354,7 +372,7 @@ static cdr_status make(writer *w, bool packed, cdr_err *err)
     CDR_TRY(put_config(w, err));
     CDR_TRY(put_expected(w, err));
     CDR_TRY(put_also(w, err));
-    if (packed) put_packed(w);
+    put_quantisation(w, quantised);
     return CDR_OK;
 }
 
@@ -364,14 +382,14 @@ cdr_status cdr_model_config(const cdr_model *m, int experts, cdr_text *json, cdr
     cdr__desc own = m->d, family;
     writer w = { .pool = pool, .m = m, .d = &own };
     const cdr_json *q = m->source ? cdr__source_get(m->source, "quantization_config") : NULL;
-    bool has = q && strcmp(cdr_json_str(cdr_json_get(q, "quant_method"), ""), "compressed-tensors") == 0;
-    bool packed = experts >= 0 ? experts == CDR_MXFP4 : m->source ? has : packs(m);
-    if (m->source && (experts < 0 || (packed ? has : !q))) {
+    int has = !q ? CDR_BF16 : strcmp(cdr_json_str(cdr_json_get(q, "quant_method"), ""), "fp8") == 0 ? CDR_F8_E4M3 : CDR_MXFP4;
+    int asked = experts >= 0 ? experts : m->source ? has : packs(m) ? CDR_MXFP4 : CDR_BF16;
+    if (m->source && asked == has) {
         cdr_text_append(json, m->source->bytes, m->source->n_bytes);
         return CDR_OK;
     }
     if (m->source) {
-        rewrite(&w, packed);
+        rewrite(&w, asked);
         print_tree(json, &w.root);
         return CDR_OK;
     }
@@ -382,7 +400,7 @@ cdr_status cdr_model_config(const cdr_model *m, int experts, cdr_text *json, cdr
         CDR_TRY(cdr__desc_read(&spec, &in, pool, &family, err));
         w.d = &family;
     }
-    CDR_TRY(make(&w, packed, err));
+    CDR_TRY(make(&w, asked, err));
     print_tree(json, &w.root);
     return CDR_OK;
 }

@@ -95,15 +95,15 @@ typedef struct {
     const char *format[CDR_STORED_FORMATS]; int n_formats;      /* as in the description, preferred first: BF16 F32 F16 MXFP4 FP8_128 */
     int n_dim; int64_t n[CDR_STORED_DIM];                       /* in the file, of one expert: padding and extra axes too; a fused tensor whole */
     bool padded; double fill;     /* longer than the part: the rest is fill */
-    bool optional; double absent; /* may be missing: the part is then this number */
+    bool optional; double absent; /* may be missing: the part is then this number; NAN: drawn by its own rule */
     int split_axis, split_n, split_i;                           /* part i of n equal ones of an axis of a fused tensor; n 0: whole */
 } cdr_model_row;
 cdr_model_row cdr_model_stored(const cdr_model *m, int64_t i_param);
 bool cdr_model_carries(const cdr_model *m, const char *tensor);           /* the description's carry patterns, and layers outside of the slice */
 
 /* The config.json that this model's family writes, one-based lists restored (malloc, cdr_text). A model read from a directory gives its own back, byte for
- * byte; with experts as the file does not have them, its quantization_config comes or goes. experts: CDR_MXFP4, CDR_BF16; -1: as the directory, else as
- * the description's first format. */
+ * byte; with experts as the file does not have them, its quantization_config comes or goes. experts: CDR_MXFP4, CDR_BF16, CDR_F8_E4M3 (FP8_128); -1: as
+ * the directory, else as the description's first format. */
 cdr_status cdr_model_config(const cdr_model *m, int experts, cdr_text *json, cdr_err *err);
 /* Which built-in description a config.json means: the most specific match. none: nearest is the best guess, and why it is none is in err. */
 typedef struct { const char *name, *by; /* "architectures" */ const char *nearest; } cdr_model_match;
@@ -158,6 +158,7 @@ typedef struct {                      /* a part that a block needs, with its sha
     bool state;                       /* no gradient: changed by a rule of its own */
     bool plain;                       /* a matrix that Muon never takes */
     bool optional;                    /* the description may have no row for it */
+    bool added;                       /* model.indexer=on: a directory may lack it; it is drawn then */
     bool may_idle;                    /* no loss need depend on it */
     int64_t top_k;                    /* stacked experts: how many of n[0] a token multiplies with; 0: not stacked */
 } cdr__need;

@@ -8,6 +8,7 @@
  * directory has them (a model from random weights goes without them). A part of a fused tensor (`split`) is a parameter NAME#i.
  */
 #include "models/model_parts.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum { MAX_ALTERNATIVES = 8, MAX_NAME = 400 };
@@ -287,6 +288,10 @@ static cdr_status bind_part(cdr_model *m, const cdr__block *b, cdr__tensor t, co
     if (!has) return CDR_OK;
     t.name = name[at] = full;
     open_row(r, &t.row);
+    if (need->added && !r->optional) {
+        t.row.optional = true;
+        t.row.absent = NAN;
+    }
     t.need = need;
     t.dtype = r->dtype;
     t.packed = r->packed;
