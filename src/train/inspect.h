@@ -15,14 +15,14 @@ extern "C" {
 #endif
 
 enum { CDR__NAMES_LISTED = 8, CDR__NAMES_FORMATS = 24 };
-typedef enum { CDR__ROLE_PLAIN, CDR__ROLE_PACKED, CDR__ROLE_SCALE, CDR__ROLE_INVERSE, CDR__ROLES } cdr__role;
+typedef enum { CDR__ROLE_PLAIN, CDR__ROLE_PACKED, CDR__ROLE_SCALE, CDR__ROLE_INVERSE, CDR__ROLES } cdr__file_role;
 
 typedef struct {
     int64_t n_used, n_carried, n_unknown, n_missing;          /* tensors; missing: parameters that are not filled, or not in whole */
     const char *unknown[CDR__NAMES_LISTED], *missing[CDR__NAMES_LISTED];
     int64_t n_packed, n_fp8;                                  /* parameters that the directory holds as MXFP4, as FP8 with block scales */
     int64_t *of;                                              /* by tensor of the directory: its (first) parameter; -1: carried, -2: unknown */
-    uint8_t *role;                                            /* by tensor: cdr__role */
+    uint8_t *role;                                            /* by tensor: cdr__file_role */
 } cdr__names;
 cdr_status cdr__names_audit(const cdr_model *m, const cdr_hf *d, cdr_pool *pool, cdr__names *a, cdr_err *err);
 

@@ -65,7 +65,7 @@ static void count_by_name(look *k)
         int format = -1;
         if (k->names.of[i] < 0) continue;                  /* what is not read is not known */
         cdr_model_row row = cdr_model_stored(k->m, k->names.of[i]);
-        switch ((cdr__role)k->names.role[i]) {
+        switch ((cdr__file_role)k->names.role[i]) {
         case CDR__ROLE_PACKED: case CDR__ROLE_SCALE: format = u8; break;
         case CDR__ROLE_INVERSE: format = f32; break;
         default: format = k->names.n_fp8 > 0 && row.n_formats > 1 && strcmp(row.format[1], "FP8_128") == 0 ? f8 : cdr_st_format_by_name(row.format[row.n_formats - 1]);

@@ -4,6 +4,9 @@
 #include "train/inspect.h"
 #include "models/models.h"
 #include "recipe/recipe.h"
+#include "adapter/adapter.h"
+#include "train/adapter.h"
+#include "train/session.h"
 
 typedef struct { cdr_text text, json; cdr_jw w; cdr_pool *pool; cdr__inspect_opts o; } look;
 
@@ -174,22 +177,47 @@ static cdr_status inspect_yaml(look *k, cdr_err *err)
     CDR_FAIL_ID(err, CDR_EUSER, "inspect.unknown", "%s: a recipe, or no file of ours; cadre config show %s says what it resolves to", k->o.path, k->o.path);
 }
 
+/* A directory with a tokenizer alone, tokenizer.json, tiktoken.model. */
+static cdr_status inspect_tokenizer(look *k, bool *is, cdr_err *err)
+{
+    cdr_text line = { 0 }, json = { 0 };
+    cdr_jw w = { .t = &json };
+    cdr_jw_begin(&w, NULL, '{');
+    cdr_jw_str(&w, "kind", "tokenizer");
+    cdr_status st = cdr__inspect_tokenizer(k->o.path, is, &line, &w, err);
+    cdr_jw_end(&w, '}');
+    if (st == CDR_OK && *is) {
+        cdr_text_printf(&k->text, "%s\n", line.s);
+        cdr_text_append(&k->json, json.s, json.n);
+    }
+    cdr_text_free(&line);
+    cdr_text_free(&json);
+    return st;
+}
+
 static cdr_status dispatch(look *k, cdr_err *err)
 {
     const char *p = k->o.path;
+    bool is = false;
     if (!cdr_exists(p)) {
         if (cdr_builtin("models", p)) return inspect_description(k, err);
         CDR_FAIL_ID(err, CDR_EUSER, "inspect.missing", "%s: there is no such file or directory, and no built-in model of that name", p);
     }
     if (cdr_is_dir(p)) {
+        if (cdr_lora_is_dir(p)) return cdr__inspect_adapter(p, &k->text, &k->w, err);
         if (holds(k, "manifest.json") || holds(k, "checkpoints")) return inspect_run(k, err);
         if (holds(k, "config.json") || holds(k, "model.safetensors.index.json") || holds(k, "model.safetensors"))
             return cdr__inspect_checkpoint(&k->o, &k->text, &k->w, err);
-        CDR_FAIL_ID(err, CDR_EUSER, "inspect.unknown", "%s: a directory without config.json, *.safetensors, manifest.json or checkpoints/: nothing that cadre knows", p);
+        CDR_TRY(inspect_tokenizer(k, &is, err));
+        if (is || cdr__inspect_data(p, &k->text, &k->w)) return CDR_OK;
+        CDR_FAIL_ID(err, CDR_EUSER, "inspect.unknown", "%s: a directory without config.json, *.safetensors, manifest.json, checkpoints/, a tokenizer or token shards: nothing that "
+                    "cadre knows", p);
     }
     if (ends(p, ".safetensors")) return inspect_file(k, err);
     if (ends(p, ".yaml")) return inspect_yaml(k, err);
-    CDR_FAIL_ID(err, CDR_EUSER, "inspect.unknown", "%s: nothing that cadre knows: no directory, .safetensors or .yaml", p);
+    CDR_TRY(inspect_tokenizer(k, &is, err));
+    if (is || cdr__inspect_data(p, &k->text, &k->w)) return CDR_OK;
+    CDR_FAIL_ID(err, CDR_EUSER, "inspect.unknown", "%s: nothing that cadre knows: no directory, .safetensors, .yaml, tokenizer or data file", p);
 }
 
 cdr_status cdr_inspect(const cdr_inspect_args *a, cdr_result *r, cdr_err *err)
