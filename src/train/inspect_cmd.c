@@ -215,7 +215,7 @@ static cdr_status dispatch(look *k, cdr_err *err)
     }
     if (ends(p, ".safetensors")) return inspect_file(k, err);
     if (ends(p, ".yaml")) return inspect_yaml(k, err);
-    CDR_TRY(inspect_tokenizer(k, &is, err));
+    if (ends(p, "tokenizer.json") || ends(p, ".model") || ends(p, ".tiktoken")) CDR_TRY(inspect_tokenizer(k, &is, err));
     if (is || cdr__inspect_data(p, &k->text, &k->w)) return CDR_OK;
     CDR_FAIL_ID(err, CDR_EUSER, "inspect.unknown", "%s: nothing that cadre knows: no directory, .safetensors, .yaml, tokenizer or data file", p);
 }
