@@ -51,10 +51,14 @@ static void init_value(cdr_exec *x, const cdr_param *q, uint64_t seed)
     cdr_free(narrow);
 }
 
+void cdr_exec_init_param(cdr_exec *x, int32_t i_param, uint64_t seed)
+{
+    if (!x->b->params[i_param].mapped) init_value(x, &x->b->params[i_param], seed);      /* what a file holds: cdr_exec_map */
+}
+
 cdr_status cdr_exec_init(cdr_exec *x, uint64_t seed, cdr_err *err)
 {
     (void)err;
-    for (int32_t i = 0; i < x->b->n_params; i++)
-        if (!x->b->params[i].mapped) init_value(x, &x->b->params[i], seed);      /* what a file holds: cdr_exec_map */
+    for (int32_t i = 0; i < x->b->n_params; i++) cdr_exec_init_param(x, i, seed);
     return CDR_OK;
 }

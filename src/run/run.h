@@ -38,8 +38,8 @@ void cdr_exec_get(cdr_exec *x, cdr_prog_id prog, const char *name, int inst, voi
 void cdr_exec_put_run(cdr_exec *x, cdr_val shared, const void *src, size_t bytes);
 void cdr_exec_get_run(cdr_exec *x, cdr_val shared, void *dst, size_t bytes);
 size_t cdr_exec_run_bytes(const cdr_exec *x, cdr_val shared);
-/* Its rows first .. first + n - 1 (all but the last axis, flattened), so that whoever fills or reads a large one needs no copy of it. get: where
- * the host sees the device's memory. */
+/* Its rows first .. first + n - 1 (all but the last axis, flattened), so that whoever fills or reads a large one needs no copy of it. Of a
+ * CPU's value several threads may put rows at once. get: where the host sees the device's memory. */
 void cdr_exec_put_rows(cdr_exec *x, cdr_val shared, int64_t first, int64_t n, const void *src);
 void cdr_exec_get_rows(cdr_exec *x, cdr_val shared, int64_t first, int64_t n, void *dst);
 /* A packed stack that stays in its file (cdr_param.mapped): where expert `local` of this rank's part has its codes [N, K / 2] and scales
@@ -51,6 +51,7 @@ void *cdr_exec_ptr(cdr_exec *x, cdr_prog_id prog, cdr_val v, int mb);
 size_t cdr_exec_slab_bytes(const cdr_exec *x, int tier);
 /* Fills every parameter by its init rule, keyed by (seed, parameter's stream, global element index). */
 cdr_status cdr_exec_init(cdr_exec *x, uint64_t seed, cdr_err *err);
+void cdr_exec_init_param(cdr_exec *x, int32_t i_param, uint64_t seed);
 /* What it fills in, in F32: elements first .. first + n - 1 of the whole parameter. */
 void cdr_param_draw(const cdr_param *q, uint64_t seed, int64_t first, int64_t n, float *dst, int n_threads);
 struct cdr_comm *cdr_exec_comm(const cdr_exec *x, cdr_comm_id c);        /* NULL: this mesh has none */

@@ -107,7 +107,7 @@ static void banner_lines(cdr_events *e, const char *how)
     const cdr_bundle *b = &s->bundle;
     char n1[240], n2[64], n3[32], n4[32];
     fprintf(e->out, "cadre %s  train %s -> %s (%s, run %s)\n", CDR_VERSION, s->r.name, s->r.output_dir, how, e->run);
-    fprintf(e->out, "model     %s, %s\n", cdr__summary(s), strcmp(how, "new") == 0 ? "random weights" : "weights of the checkpoint");
+    fprintf(e->out, "model     %s, %s\n", cdr__summary(s), strcmp(how, "new") == 0 || s->r.lora.on ? cdr__session_weights_text(s) : "weights of the checkpoint");
     if (s->r.lora.on) {
         cdr_text lora = { 0 };
         cdr__lora_table(s, &lora);

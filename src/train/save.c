@@ -3,7 +3,7 @@
  * replica 0, whole ones by the shard (index mod n). Writers are numbered by shard; the order of their rows may be another.
  *
  *   trained by AdamW: weight, master (unless it is the weight), m, v      by Muon: weight, master, momentum
- *   changed by a rule of its own (selection bias): bias                   frozen: nothing; drawn again from the seed
+ *   changed by a rule of its own (selection bias): bias                   frozen: nothing; the base's, or drawn again
  *
  * Names are those of the released checkpoints: the experts' matrices of a layer, one parameter here, are a tensor each there.
  */
@@ -148,15 +148,18 @@ cdr_status cdr__save(cdr_session *s, int64_t step, int64_t tokens, int64_t train
         return st;
     }
     int64_t written = 0;
-    if (s->rank == 0) {
+    const char *base_path;
+    uint64_t base_hash;
+    if (s->rank == 0) st = cdr__session_base_meta(s, &base_path, &base_hash, err);
+    if (s->rank == 0 && st == CDR_OK) {
         cdr_text mesh = { 0 };
         cdr_jw w = { .t = &mesh };
         cdr_jw_begin(&w, NULL, '{');
         cdr__mesh_json(&s->mesh, &w);
         cdr_jw_end(&w, '}');
         cdr_ckpt_meta meta = { .step = step, .n_ranks = n_writers, .recipe_hash = cdr_recipe_hash(&s->r), .description_hash = s->info->hash,
-                               .mesh_json = mesh.s, .state_json = state_text(s, step, tokens, trained, best_eval, pool),
-                               .recipe_yaml = cdr_recipe_yaml(&s->r, pool) };
+                               .base_path = base_path, .base_hash = base_hash, .mesh_json = mesh.s,
+                               .state_json = state_text(s, step, tokens, trained, best_eval, pool), .recipe_yaml = cdr_recipe_yaml(&s->r, pool) };
         st = cdr_ckpt_finish(s->r.output_dir, &meta, parts, n_writers, &written, err);
         cdr_text_free(&mesh);
         if (st == CDR_OK) st = cdr_ckpt_prune(s->r.output_dir, s->r.checkpoint.keep == CDR_ALL ? 0 : (int)s->r.checkpoint.keep, err);
@@ -213,13 +216,14 @@ static cdr_status restore_value(cdr_session *s, cdr_ckpt *ck, bool states, const
     return st;
 }
 
-/* Frozen parameters are in no checkpoint: they are what the seed draws, as they were in the run that wrote it. */
+/* Frozen parameters are in no checkpoint: they are those of the base, or what the seed draws, as they were in the run that wrote it. */
 static cdr_status restore_params(cdr_session *s, cdr_ckpt *ck, bool states, cdr_err *err)
 {
     bool drawn = false;
+    CDR_TRY(cdr__session_same_base(s, ck, err));
     for (int32_t i = 0; i < s->bundle.n_params; i++) {
         if (s->bundle.params[i].train != CDR_FROZEN || drawn) continue;
-        CDR_TRY(cdr_exec_init(s->exec, (uint64_t)s->r.seed, err));
+        CDR_TRY(cdr__session_weights(s, err));
         drawn = true;
     }
     for (int32_t i = 0; i < s->bundle.n_params; i++) {

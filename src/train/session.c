@@ -19,8 +19,6 @@ cdr_status cdr__session_model(cdr_session *s, cdr_err *err)
     cdr_model_spec spec = { .path = s->r.model.path, .sizes = &s->r.model.sizes, .layers = s->r.model.layers, .indexer = s->r.model.indexer,
                             .random = s->r.model.weights == CDR_WEIGHTS_RANDOM };
     CDR_TRY(cdr_model_load(&spec, s->pool, &s->model, err));
-    if (cdr_model_dir(s->model))
-        CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "model.path: this version does not load the weights of %s yet. Set model.weights=random", cdr_model_dir(s->model));
     s->info = cdr_model_get_info(s->model);
     s->builder = cdr_model_builder(s->model);
     return cdr_machine_load(s->r.machine.file, s->pool, &s->machine, err);
@@ -137,6 +135,8 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
     o.compute = r->precision.compute == CDR_PREC_BF16 ? CDR_BF16 : CDR_F32;
     o.params = o.compute;
     o.experts_dtype = (const int[]){ [CDR_EXPERTS_STORED] = -1, [CDR_EXPERTS_BF16] = CDR_BF16, [CDR_EXPERTS_MXFP4] = CDR_MXFP4 }[r->precision.experts];
+    s->opts.compute = o.compute;
+    if (r->precision.experts == CDR_EXPERTS_STORED && (o.experts_dtype = cdr__session_experts(s, err)) == -2) return err->status;
     if ((r->precision.params == CDR_PREC_BF16) != (o.compute == CDR_BF16))
         CDR_FAIL_ID(err, CDR_EUSER, "precision.params", "precision.params: differs from precision.compute, which this version does not do. Set both alike, "
                     "or leave precision.params=auto");
@@ -211,6 +211,7 @@ cdr_status cdr__session_compile(cdr_session *s, cdr_err *err)
 cdr_status cdr__session_device(cdr_session *s, cdr_err *err)
 {
     CDR_TRY(cdr__same_program(s, err));
+    CDR_TRY(cdr__session_base_hash(s, err));
     uint32_t on;
     CDR_TRY(cdr__debug_switches(&on, err));
     cdr_exec_opts o = { .bundle = &s->bundle, .device = s->device, .world = s->world, .mesh = &s->mesh, .poison = (on & CDR_DEBUG_POISON) != 0,
@@ -265,6 +266,8 @@ void cdr__session_close(cdr_session *s)
     cdr_exec_close(s->exec);
     if (s->device) s->device->ops->close(s->device);
     if (s->data) cdr_data_close(s->data);
+    cdr_weights_close(s->base);
+    cdr_hf_close(s->hf);
     if (s->world) cdr_comm_close(s->world);
     cdr_tokenizer_close(s->tok);
     if (s->pool) cdr_pool_free(s->pool);

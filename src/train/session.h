@@ -17,6 +17,7 @@
 #include "plan/plan.h"
 #include "recipe/recipe.h"
 #include "run/run.h"
+#include "weights/weights.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,6 +37,9 @@ typedef struct {
     int32_t *tokens, *targets, *start, *pos; float *weights;      /* one micro-batch, host */
     int64_t T;
     const cdr_lora_set *adapter;                    /* of a file, beside a model that has none; NULL: none */
+    cdr_hf *hf; cdr_weights *base;                  /* the base in a directory of somebody else; NULL: none */
+    uint64_t base_hash;                             /* 0: not asked for yet */
+    struct { int64_t bytes; double seconds; } load; /* of its files */
     int dense;                                      /* what cdr__put_dense wrote last, + 1; 0: nothing */
 } cdr_session;
 
@@ -65,6 +69,20 @@ void cdr__mesh_json(const cdr_mesh *m, cdr_jw *w);                         /* me
 /* Threads of a rank: the recipe's, else OMP_NUM_THREADS where the machine is this one, else its share of the cores. */
 int cdr__session_threads(const cdr_session *s, int cores, bool this_machine);
 cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_threads, cdr_err *err);
+
+/* The base of model.path, where it is a directory with weights: opened and audited, once. */
+cdr_status cdr__session_base(cdr_session *s, cdr_err *err);
+/* What precision.experts=stored means there, after the compute dtype is known: a cdr_dtype; -1: the description says; -2: an error. */
+int cdr__session_experts(cdr_session *s, cdr_err *err);
+/* First values of all parameters: out of the directory, else drawn from the seed; so are those that it does not have. */
+cdr_status cdr__session_weights(cdr_session *s, cdr_err *err);
+const char *cdr__session_weights_text(const cdr_session *s);               /* "weights of toy-k3 (1,564 tensors, experts MXFP4)"; "random weights" */
+/* Sets base_hash, the same for all ranks, where frozen weights stay in the base. Collective; cdr__session_device has done it. */
+cdr_status cdr__session_base_hash(cdr_session *s, cdr_err *err);
+/* A checkpoint that leaves frozen weights to its base was trained on another one: an error. */
+cdr_status cdr__session_same_base(cdr_session *s, const cdr_ckpt *ck, cdr_err *err);
+/* What a checkpoint says of it; path NULL: it needs none. The base's files are still what they were, or it is an error. */
+cdr_status cdr__session_base_meta(cdr_session *s, const char **path, uint64_t *hash, cdr_err *err);
 
 /* Logical shard that this rank's micro-batch mb is. */
 int64_t cdr__shard_id(const cdr_session *s, int mb);

@@ -140,7 +140,7 @@ static cdr_status start_or_resume(run *t, const cdr_train_args *a, cdr_restored 
     if (strcmp(mode, "must") == 0 && have == 0)
         CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.none", "output_dir: %s holds no complete checkpoint and checkpoint.resume is must", from);
     if (have == 0) {
-        CDR_TRY(cdr_exec_init(t->s.exec, (uint64_t)t->s.r.seed, err));
+        CDR_TRY(cdr__session_weights(&t->s, err));
         return cdr__adapter_start(&t->s, err);
     }
     cdr_ckpt *ck;
