@@ -70,11 +70,12 @@ typedef struct { cdr_common common; const char *file;   /* a data file, or a rec
 typedef struct { cdr_common common; const char *recipe, *out; } cdr_data_pack_args;
 typedef struct { cdr_common common; const char *file, *out, *as; /* text, messages */ double eval_fraction; } cdr_data_make_args;
 typedef struct { cdr_common common; } cdr_doctor_args;
-typedef struct { cdr_common common; const char *source, *format, *out, *base; int rank; bool allow_drop; } cdr_export_args;
+typedef struct { cdr_common common; const char *source, *format, *out, *base, *experts; int rank; bool allow_drop; } cdr_export_args;
 typedef struct { cdr_common common; const char *adapter, *base, *consumers;   /* "peft,sglang"; NULL: all */ } cdr_verify_adapter_args;
 typedef struct { cdr_common common; const char *base, *adapter, *out, *experts;   /* stored, bf16 */ double min_survival; bool force; } cdr_merge_args;
 typedef struct { cdr_common common; const char *path, *tensors; bool config; } cdr_inspect_args;
 typedef struct { cdr_common common; const char *dir, *out, *verify, *machine; int64_t devices; } cdr_onboard_args;
+typedef struct { cdr_common common; const char *family, *out, *from, *experts, *shard_size; } cdr_toy_args;
 
 cdr_status cdr_train(const cdr_train_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_generate(const cdr_generate_args *a, cdr_result *r, cdr_err *err);
@@ -93,6 +94,7 @@ cdr_status cdr_merge(const cdr_merge_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_doctor(const cdr_doctor_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_inspect(const cdr_inspect_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_onboard(const cdr_onboard_args *a, cdr_result *r, cdr_err *err);
+cdr_status cdr_toy(const cdr_toy_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_version(cdr_result *r, cdr_err *err);
 
 #ifdef __cplusplus
