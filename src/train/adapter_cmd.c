@@ -1,5 +1,6 @@
 /* adapter_cmd.c: export and verify-adapter: an adapter for a consumer, and what a consumer makes of it (spec/interface.md, 2.2, 2.4). */
 #include "train/adapter.h"
+#include "train/export_hf.h"
 
 /* ---- export ------------------------------------------------------------------------------------------------------------------------------ */
 
@@ -69,6 +70,8 @@ static cdr_status export_in(cdr_pool *pool, const cdr_export_args *a, cdr_result
 
 cdr_status cdr_export(const cdr_export_args *a, cdr_result *r, cdr_err *err)
 {
+    if (strcmp(a->format, "hf") == 0) return cdr__export_hf(a, r, err);
+    if (a->experts) CDR_FAIL_ID(err, CDR_EUSAGE, "usage.value", "--experts: is of --format hf; an adapter of experts is written as it is");
     cdr_pool *pool = cdr_pool_new();
     cdr_status st = export_in(pool, a, r, err);
     cdr_pool_free(pool);

@@ -136,7 +136,10 @@ cdr_status cdr__session_opts(cdr_session *s, int device, uint32_t isa, int n_thr
     o.params = o.compute;
     o.experts_dtype = (const int[]){ [CDR_EXPERTS_STORED] = -1, [CDR_EXPERTS_BF16] = CDR_BF16, [CDR_EXPERTS_MXFP4] = CDR_MXFP4 }[r->precision.experts];
     s->opts.compute = o.compute;
-    if (r->precision.experts == CDR_EXPERTS_STORED && (o.experts_dtype = cdr__session_experts(s, err)) == -2) return err->status;
+    int stored = cdr__session_experts(s, err);
+    if (stored == -2) return err->status;
+    if (r->precision.experts == CDR_EXPERTS_STORED) o.experts_dtype = stored;
+    o.map_experts = device == CDR_DEV_CPU && stored == CDR_MXFP4;
     if ((r->precision.params == CDR_PREC_BF16) != (o.compute == CDR_BF16))
         CDR_FAIL_ID(err, CDR_EUSER, "precision.params", "precision.params: differs from precision.compute, which this version does not do. Set both alike, "
                     "or leave precision.params=auto");

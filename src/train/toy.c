@@ -3,7 +3,7 @@
  * run. Sizes are those of the built-in tiny model of the family; --set model.sizes.NAME=N changes them.
  * Carried tensors (vision towers, layers of multi-token prediction) are not made.
  */
-#include "train/session.h"
+#include "train/export_hf.h"
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -76,13 +76,15 @@ static cdr_status load_models(toy *t, cdr_err *err)
                             .random = t->r.model.weights == CDR_WEIGHTS_RANDOM };
     CDR_TRY(cdr_model_load(&spec, t->pool, &t->model, err));
     const cdr_model_info *info = cdr_model_get_info(t->model);
-    if (strcmp(info->family, normal(t->pool, t->a->family)) != 0)
+    if (t->a->family && strcmp(info->family, normal(t->pool, t->a->family)) != 0)
         CDR_FAIL_ID(err, CDR_EUSER, "toy.family", "cadre toy %s: %s trained %s, which is of the family %s. Write: cadre toy %s", t->a->family, t->a->from, info->name,
                     info->family, info->family);
     if (t->from && cdr_ckpt_description_hash(t->from) != info->hash)
         CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-model", "%s: was written by another model description than %s", cdr_ckpt_dir(t->from), info->name);
     cdr_model_spec whole = { .path = info->family };
-    return cdr_model_load(&whole, t->pool, &t->family, err);
+    if (cdr_builtin("models", info->family)) return cdr_model_load(&whole, t->pool, &t->family, err);
+    t->family = t->model;                 /* a description of its own */
+    return CDR_OK;
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------------------ */
@@ -109,47 +111,6 @@ static cdr_status declare(toy *t, cdr_err *err)
     return CDR_OK;
 }
 
-/* Rows of an expert's matrix, or of a whole parameter, out of the run's checkpoint; whatever dtype it has there. */
-static cdr_status read_run(toy *t, const char *name, int64_t first, int64_t n, int64_t cols, bool vector, float *dst, cdr_err *err)
-{
-    const cdr_ckpt_tensor *x = cdr_ckpt_find(t->from, name, "weight");
-    if (!x) x = cdr_ckpt_find(t->from, name, "bias");
-    if (!x)
-        CDR_FAIL_ID(err, CDR_EDATA, "toy.frozen", "%s: holds no %s: the run trained only a part of its model. Take a run of a full training, or cadre merge",
-                    cdr_ckpt_dir(t->from), name);
-    int64_t elems = n * cols;
-    char *raw = cdr_alloc((size_t)cdr_dtype_bytes(x->dtype, elems) + 8);
-    cdr_status st = cdr_ckpt_read(t->from, name, x->cls, x->dtype, vector ? 0 : first, vector ? cols : n, raw, err);
-    if (st == CDR_OK) cdr_to_f32(x->dtype, raw, dst, elems);
-    cdr_free(raw);
-    return st;
-}
-
-/* A matrix of more than two axes is cut along its first one there. */
-static cdr_status run_rows(toy *t, int64_t i, int64_t first, int64_t n, float *dst, cdr_err *err)
-{
-    cdr_model_part p = cdr_model_param_part(t->model, i);
-    const char *name = cdr_model_param(t->model, i), *mark = strstr(name, "{expert}");
-    const int64_t cols = p.n[p.n_dim - 1], per = p.n_dim == 3 ? p.n[1] : 1;
-    if (!mark && p.n_dim == 3) {
-        for (int64_t r = first; r < first + n; r += per, dst += per * cols) {
-            CDR_CHECK(r % per == 0);
-            CDR_TRY(read_run(t, name, r / per, 1, per * cols, false, dst, err));
-        }
-        return CDR_OK;
-    }
-    if (!mark) return read_run(t, name, first, n, cols, p.n_dim == 1, dst, err);
-    while (n > 0) {
-        int64_t e = first / per, k = CDR_MIN(n, per - first % per);
-        const char *one = cdr_pool_printf(t->pool, "%.*s%lld%s", (int)(mark - name), name, (long long)e, mark + strlen("{expert}"));
-        CDR_TRY(read_run(t, one, first % per, k, cols, false, dst, err));
-        first += k;
-        n -= k;
-        dst += k * cols;
-    }
-    return CDR_OK;
-}
-
 static cdr_status rows(void *ctx, int64_t i, int64_t first, int64_t n, int dtype, void *dst, cdr_err *err)
 {
     toy *t = ctx;
@@ -157,7 +118,7 @@ static cdr_status rows(void *ctx, int64_t i, int64_t first, int64_t n, int dtype
     const int64_t cols = p.n[p.n_dim - 1];
     float *x = cdr_alloc(sizeof *x * (size_t)(n * cols + 1));
     cdr_status st = CDR_OK;
-    if (t->from) st = run_rows(t, i, first, n, x, err);
+    if (t->from) st = cdr__ckpt_rows(t->from, t->model, i, first, n, x, err);
     else cdr_param_draw(&t->bundle.params[t->param[i]], (uint64_t)t->r.seed, first * cols, n * cols, x, 1);
     if (st == CDR_OK) cdr_from_f32(dtype, x, dst, n * cols);
     cdr_free(x);
@@ -166,8 +127,8 @@ static cdr_status rows(void *ctx, int64_t i, int64_t first, int64_t n, int dtype
 
 /* ---- side files ---------------------------------------------------------------------------------------------------------------- */
 enum { N_BYTES = 256 };
-static const char *const HF_SPECIAL[] = { "<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<\uff5c\u2581pad\u2581\uff5c>", "<\uff5cUser\uff5c>",
-                                          "<\uff5cAssistant\uff5c>", "<think>", "</think>" };
+static const char *const HF_SPECIAL[] = { "<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<\uff5c\u2581pad\u2581\uff5c>",
+                                          "<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>", "<think>", "</think>" };
 
 /* Byte-level BPE writes a byte as a character that is visible: itself where it is one, else the next from U+0100 on. */
 static void put_byte_char(cdr_text *t, int byte)
@@ -219,8 +180,9 @@ static void add_side(sides *s, const char *name, const char *text)
 static void hf_sides(toy *t, int64_t vocab, sides *s)
 {
     add_side(s, "tokenizer.json", hf_tokenizer(t, vocab));
-    add_side(s, "tokenizer_config.json", cdr_pool_printf(t->pool, "{\n  \"add_bos_token\": false,\n  \"add_eos_token\": false,\n  \"bos_token\": \"%s\",\n  \"eos_token\": \"%s\",\n"
-             "  \"pad_token\": \"%s\",\n  \"clean_up_tokenization_spaces\": false,\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n", HF_SPECIAL[0],
+    add_side(s, "tokenizer_config.json", cdr_pool_printf(t->pool, "{\n  \"add_bos_token\": false,\n  \"add_eos_token\": false,\n  \"bos_token\": \"%s\",\n"
+             "  \"eos_token\": \"%s\",\n  \"pad_token\": \"%s\",\n"
+             "  \"clean_up_tokenization_spaces\": false,\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n", HF_SPECIAL[0],
              HF_SPECIAL[1], HF_SPECIAL[2]));
     add_side(s, "chat_template.jinja", cdr_pool_printf(t->pool,
              "{{ bos_token }}{%% for message in messages %%}{%% if message['role'] == 'user' %%}%s{{ message['content'] }}"
@@ -282,29 +244,19 @@ static cdr_status make_sides(toy *t, int experts, sides *s, cdr_err *err)
     CDR_TRY(generation_side(t, json, s, err));
     if (strcmp(text.type, "tiktoken") == 0) {
         if (vocab != N_BYTES + text.special)
-            CDR_FAIL_ID(err, CDR_EUSER, "toy.vocab", "cadre toy %s: the tokenizer of a toy has %d bytes and %d special ids, the model %lld. Set model.sizes.vocab=%d",
-                        t->a->family, N_BYTES, text.special, (long long)vocab, N_BYTES + text.special);
+            CDR_FAIL_ID(err, CDR_EUSER, "toy.vocab", "%s: the tokenizer that is written has %d bytes and %d special ids, the model %lld. Set model.sizes.vocab=%d",
+                        cdr_model_get_info(t->model)->name, N_BYTES, text.special, (long long)vocab, N_BYTES + text.special);
         return tiktoken_sides(t, text.file ? text.file : "tiktoken.model", s, err);
     }
     if (vocab < N_BYTES + CDR_COUNT(HF_SPECIAL))
-        CDR_FAIL_ID(err, CDR_EUSER, "toy.vocab", "cadre toy %s: a vocabulary of %lld; a toy's tokenizer needs %d. Set model.sizes.vocab=512", t->a->family, (long long)vocab,
+        CDR_FAIL_ID(err, CDR_EUSER, "toy.vocab", "%s: a vocabulary of %lld; the tokenizer that is written needs %d. Set model.sizes.vocab=512",
+                    cdr_model_get_info(t->model)->name, (long long)vocab,
                     N_BYTES + CDR_COUNT(HF_SPECIAL));
     hf_sides(t, vocab, s);
     return CDR_OK;
 }
 
 /* ---- the command ---------------------------------------------------------------------------------------------------------------- */
-static cdr_status experts_word(const char *word, int *experts, cdr_err *err)
-{
-    *experts = -1;
-    if (!word) return CDR_OK;
-    if (strcmp(word, "bf16") == 0) *experts = CDR_BF16;
-    else if (strcmp(word, "mxfp4") == 0) *experts = CDR_MXFP4;
-    else if (strcmp(word, "fp8") == 0) *experts = CDR_F8_E4M3;
-    else CDR_FAIL_ID(err, CDR_EUSAGE, "usage.value", "--experts %s: one of bf16, mxfp4, fp8", word);
-    return CDR_OK;
-}
-
 /* Releases whose experts are packed first of all have one layer a shard. */
 static bool packed_release(const cdr_model *m)
 {
@@ -345,9 +297,8 @@ static cdr_status make(toy *t, cdr_result *r, cdr_err *err)
     int experts;
     sides s = { .n = 0 };
     int64_t shard_bytes = 0;
-    CDR_TRY(experts_word(t->a->experts, &experts, err));
-    if (t->a->shard_size && (!cdr_parse_bytes(t->a->shard_size, &shard_bytes) || shard_bytes <= 0))
-        CDR_FAIL_ID(err, CDR_EUSAGE, "usage.value", "--shard-size %s: a size, as 100MB or 4GiB", t->a->shard_size);
+    CDR_TRY(cdr__experts_word(t->a->experts, &experts, err));
+    CDR_TRY(cdr__shard_size(t->a->shard_size, &shard_bytes, err));
     CDR_TRY(load_models(t, err));
     if (!t->from) CDR_TRY(declare(t, err));
     CDR_TRY(make_sides(t, experts, &s, err));
@@ -358,6 +309,8 @@ static cdr_status make(toy *t, cdr_result *r, cdr_err *err)
     say(t, experts, &stat, r);
     return CDR_OK;
 }
+
+cdr_status cdr__export_run(const cdr_toy_args *a, cdr_result *r, cdr_err *err) { return cdr_toy(a, r, err); }
 
 cdr_status cdr_toy(const cdr_toy_args *a, cdr_result *r, cdr_err *err)
 {

@@ -14,7 +14,8 @@
 
 enum { PIECE_BYTES = 4 << 20, MIN_READERS = 4, MAX_READERS = 16 };
 
-typedef struct { int32_t param; int64_t i_model, first, n; } piece;       /* local rows of the value; a vector's elements */
+/* Local rows of the value; a vector's elements; of a mapped stack an expert. */
+typedef struct { int32_t param; int64_t i_model, first, n; } piece;
 typedef struct {
     cdr_session *s;
     piece *pieces; int64_t n, cap;
@@ -70,8 +71,8 @@ cdr_status cdr__session_same_base(cdr_session *s, const cdr_ckpt *ck, cdr_err *e
     char is[32];
     (void)snprintf(is, sizeof is, "%016llx", (unsigned long long)s->base_hash);
     if (s->base && was && strcmp(was, is) == 0) return CDR_OK;
-    CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-base", "%s: was trained on the base %s (hash %s), this is %s (hash %s); frozen weights would be others. Take the base that "
-                "it was trained on: --set model.path=DIR", cdr_ckpt_dir(ck), was ? path : "of random weights", was ? was : "-",
+    CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-base", "%s: was trained on the base %s (hash %s), this is %s (hash %s); frozen weights would be others. Take the base "
+                "that it was trained on: --set model.path=DIR", cdr_ckpt_dir(ck), was ? path : "of random weights", was ? was : "-",
                 s->base ? cdr_hf_dir(s->hf) : "random weights", s->base ? is : "-");
 }
 
@@ -111,6 +112,7 @@ static void cut(loading *l, int32_t i, int64_t i_model)
     int64_t first, n, row = row_elems(q);
     cdr_param_rows(q, &l->s->mesh, &first, &n);
     int64_t rows = n * inner(q) / row, step = CDR_MAX((int64_t)1, PIECE_BYTES / CDR_MAX(row * 4, (int64_t)1));
+    if (q->mapped) row = inner(q), rows = n, step = 1;
     if (q->global.n_dim == 1) step = CDR_MAX(rows, (int64_t)1);
     for (int64_t at = 0; at < rows; at += step) {
         *CDR_PUSH(l->s->pool, l->pieces, l->n, l->cap) = (piece){ i, i_model, at, CDR_MIN(step, rows - at) };
@@ -127,6 +129,17 @@ static void put(loading *l, cdr_val v, bool vector, const piece *p, const void *
     if (locked) pthread_mutex_unlock(&l->lock);
 }
 
+/* A packed expert stays in its file; its scales are looked at. */
+static cdr_status map_piece(loading *l, const piece *p, int64_t first, cdr_err *err)
+{
+    const uint8_t *codes, *scales;
+    const cdr_param *q = &l->s->bundle.params[p->param];
+    CDR_TRY(cdr_weights_packed(l->s->base, p->i_model, first + p->first, &codes, &scales, err));
+    cdr_exec_map(l->s->exec, q->shard, p->first, codes, scales);
+    l->bytes += inner(q) * 4;
+    return CDR_OK;
+}
+
 static cdr_status load_piece(loading *l, const piece *p, cdr_err *err)
 {
     cdr_session *s = l->s;
@@ -136,6 +149,7 @@ static cdr_status load_piece(loading *l, const piece *p, cdr_err *err)
     const int64_t row = row_elems(q), n = p->n * row;
     int64_t first, rows;
     cdr_param_rows(q, &s->mesh, &first, &rows);
+    if (q->mapped) return map_piece(l, p, first, err);
     const int64_t at = first * inner(q) + p->first * row;
     const size_t bytes = (size_t)cdr_dtype_bytes(dtype, n);
     char *to = cdr_alloc(bytes + (master ? sizeof(float) * (size_t)n : 0) + 64);
@@ -228,7 +242,8 @@ cdr_status cdr__session_weights(cdr_session *s, cdr_err *err)
     }
     CDR_TRY(run_readers(&l, err));
     double packed = cdr_weights_pack_error(s->base);
-    if (packed > 0 && s->rank == 0) cdr_log(CDR_LOG_INFO, "experts packed to MXFP4: mean relative error %.3f (precision.experts)", packed);
+    if (packed > 0 && s->rank == 0)
+        cdr_log(CDR_LOG_INFO, "experts packed to MXFP4: mean relative error %.3f (precision.experts)", packed);
     return cdr_hf_unchanged(s->hf, err);
 }
 
