@@ -160,6 +160,365 @@ static void families_come_back(void)
     }
 }
 
+/* ---- changed directories ------------------------------------------------------------------------------------------------- */
+typedef enum { DROP, RENAME, ADD, NARROW, SHAPE, BYTE } change_kind;
+typedef struct { change_kind kind; const char *tensor, *name; int64_t at; int byte; } change;
+
+/* from, one file, written again as `to` with one change: a tensor left out, renamed, added (4 bytes), rounded to BF16, of another shape, of
+ * another byte. */
+static void edit(const char *from, const char *to, const change *c)
+{
+    char path[1200];
+    cdr_st *st = NULL;
+    cdr_st_writer *w = NULL;
+    (void)mkdir(to, 0777);
+    char *config;
+    size_t bytes;
+    (void)snprintf(path, sizeof path, "%s/config.json", from);
+    T_CHECK(cdr_file_read(path, 1 << 20, &config, &bytes, NULL) == CDR_OK);
+    (void)snprintf(path, sizeof path, "%s/config.json", to);
+    T_CHECK(cdr_file_write(path, config, bytes, NULL) == CDR_OK);
+    cdr_free(config);
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", from);
+    T_CHECK(cdr_st_open(path, &st, NULL) == CDR_OK);
+    if (!st) return;
+    int64_t n = 0, found = 0;
+    cdr_st_spec *spec = calloc((size_t)cdr_st_count(st) + 1, sizeof *spec);
+    const cdr_st_tensor **of = calloc((size_t)cdr_st_count(st) + 1, sizeof *of);
+    for (int64_t i = 0; i < cdr_st_count(st); i++) {
+        const cdr_st_tensor *t = cdr_st_at(st, i);
+        bool it = strcmp(t->name, c->tensor) == 0;
+        found += it;
+        if (it && c->kind == DROP) continue;
+        of[n] = t;
+        spec[n] = (cdr_st_spec){ .name = it && c->kind == RENAME ? c->name : t->name, .format = t->format, .n_dim = t->n_dim };
+        memcpy(spec[n].n, t->n, sizeof spec[n].n);
+        if (it && c->kind == NARROW) spec[n].format = cdr_st_format_by_name("BF16");
+        if (it && c->kind == SHAPE) spec[n].n[spec[n].n_dim++] = 1;
+        n++;
+    }
+    if (c->kind == ADD) spec[n++] = (cdr_st_spec){ .name = c->name, .format = cdr_st_format_by_name(c->tensor), .n_dim = 1, .n = { 4 } };
+    else T_CHECK(found == 1);
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", to);
+    T_CHECK(cdr_st_create(path, spec, n, NULL, 0, &w, NULL) == CDR_OK);
+    for (int64_t i = 0; w && i < n; i++) {
+        int64_t k = cdr_st_writer_order(w, i);
+        if (!of[k]) {
+            T_CHECK(cdr_st_append(w, "0123456789abcdef", (size_t)cdr_st_format_row(spec[k].format)->bits / 2, NULL) == CDR_OK);
+            continue;
+        }
+        size_t size = of[k]->end - of[k]->begin;
+        uint8_t *data = malloc(size + 1);
+        memcpy(data, cdr_st_data(st, of[k]), size);
+        bool it = strcmp(of[k]->name, c->tensor) == 0;
+        if (it && c->kind == BYTE) data[c->at] = (uint8_t)c->byte;
+        if (it && c->kind == NARROW) for (size_t b = 0; b < size / 4; b++) memmove(data + 2 * b, data + 4 * b + 2, 2);
+        T_CHECK(cdr_st_append(w, data, it && c->kind == NARROW ? size / 2 : size, NULL) == CDR_OK);
+        free(data);
+    }
+    if (w) T_CHECK(cdr_st_finish(w, NULL, NULL, NULL) == CDR_OK);
+    free(spec);
+    free(of);
+    cdr_st_close(st);
+}
+
+/* A toy in one file. */
+static void write_single(const char *name, const char *to, int experts)
+{
+    cdr_err err = { 0 };
+    cdr_model *m = load(name);
+    cdr_weights_out o = { .model = m, .rows = rows_of_values, .ctx = m, .experts = experts };
+    cdr_weights_out_stat stat;
+    if (m) T_CHECK(cdr_weights_write(to, &o, &stat, &err) == CDR_OK);
+    if (err.status != CDR_OK) fprintf(stderr, "  %s\n", err.text);
+}
+
+#define K3 "language_model.model."
+#define EXPERT K3 "layers.1.block_sparse_moe.experts.3.w1.weight"
+static void what_does_not_fit(void)
+{
+    static const struct { change c; const char *id, *says[2]; } CASE[] = {
+        { { DROP, K3 "norm.weight", NULL, 0, 0 }, "checkpoint.tensors", { "1 missing: " K3 "norm.weight", "not those of" } },
+        { { DROP, EXPERT "_scale", NULL, 0, 0 }, "checkpoint.tensors", { "1 missing: " EXPERT "_scale", "" } },
+        { { DROP, EXPERT "_packed", NULL, 0, 0 }, "checkpoint.tensors", { "1 missing: " EXPERT, "1 unknown: " EXPERT "_scale" } },
+        { { RENAME, K3 "norm.weight", K3 "norms.weight", 0, 0 }, "checkpoint.tensors", { "1 missing: " K3 "norm.weight", "1 unknown: " K3 "norms.weight" } },
+        { { ADD, "BF16", "language_model.more.weight", 0, 0 }, "checkpoint.tensors", { "1 unknown: language_model.more.weight", "" } },
+        { { ADD, "BF16", "vision_tower.blocks.0.weight", 0, 0 }, NULL, { "", "" } },                        /* carried */
+        { { NARROW, K3 "layers.1.block_sparse_moe.gate.e_score_correction_bias", NULL, 0, 0 }, "checkpoint.tensors",
+          { "gate.e_score_correction_bias (is BF16, narrower than the F32 that it needs)", "1 of another form" } },
+        { { NARROW, K3 "layers.0.self_attn.A_log", NULL, 0, 0 }, "checkpoint.tensors", { "A_log (is BF16, narrower than the F32", "" } },
+        { { NARROW, K3 "layers.0.self_attn.o_norm.weight", NULL, 0, 0 }, "checkpoint.tensors", { "o_norm.weight (is BF16, narrower", "" } },
+        { { NARROW, K3 "layers.0.self_attn.q_conv1d.weight", NULL, 0, 0 }, "checkpoint.tensors", { "q_conv1d.weight (is BF16, narrower", "" } },
+        { { NARROW, K3 "layers.0.self_attn.dt_bias", NULL, 0, 0 }, "checkpoint.tensors", { "dt_bias (is BF16, narrower", "" } },
+        { { SHAPE, K3 "norm.weight", NULL, 0, 0 }, "checkpoint.tensors", { "1 of another form: " K3 "norm.weight (is BF16 [", "], the model needs BF16 [" } },
+        { { BYTE, K3 "layers.0.self_attn.A_log", NULL, 4 * 100 + 3, 0x3f }, "checkpoint.tensors", { "A_log (element 100 pads it and is 0.5, not 0)", "" } },
+        { { RENAME, K3 "layers.1.block_sparse_moe.latent", "x", 0, 0 }, NULL, { NULL, NULL } },              /* ends the list */
+    };
+    const char *from = in_dir("k3-one");
+    char keep[1024];
+    (void)snprintf(keep, sizeof keep, "%s", from);
+    write_single("tiny-k3", keep, -1);
+    for (int i = 0; CASE[i].c.kind != RENAME || CASE[i].says[0]; i++) {
+        opened o;
+        cdr_err err = { 0 };
+        const char *to = in_dir("edited");
+        char path[1024];
+        (void)snprintf(path, sizeof path, "%s", to);
+        edit(keep, path, &CASE[i].c);
+        cdr_status st = open_toy(path, &o, &err);
+        T_CHECK(st == (CASE[i].id ? CDR_EDATA : CDR_OK));
+        if (CASE[i].id) {
+            T_STR(err.id, CASE[i].id);
+            T_HAS(err.text, CASE[i].says[0]);
+            T_HAS(err.text, CASE[i].says[1]);
+        } else {
+            if (st != CDR_OK) fprintf(stderr, "  %s\n", err.text);
+            T_CHECK(o.w && cdr_weights_get_stat(o.w)->n_carried == 1);
+        }
+        close_toy(&o);
+        (void)cdr_remove_tree(path, NULL);
+    }
+}
+
+/* More than ten: ten are named, all are counted. */
+static void many_are_counted(void)
+{
+    cdr_err err = { 0 };
+    opened o;
+    write_single("tiny-v3", in_dir("v3-one"), CDR_BF16);
+    char path[1024];
+    (void)snprintf(path, sizeof path, "%s", in_dir("v3-one/config.json"));
+    cdr_st *st = NULL;
+    T_CHECK(cdr_st_open(in_dir("v3-one/model.safetensors"), &st, NULL) == CDR_OK);
+    int64_t n = st ? cdr_st_count(st) : 0;
+    cdr_st_close(st);
+    cdr_st_writer *w = NULL;
+    const cdr_st_spec one = { .name = "lm_head.weight", .format = cdr_st_format_by_name("BF16"), .n_dim = 0 };
+    T_CHECK(cdr_st_create(in_dir("v3-one/model.safetensors"), &one, 1, NULL, 0, &w, NULL) == CDR_OK && cdr_st_append(w, "ab", 2, NULL) == CDR_OK &&
+            cdr_st_finish(w, NULL, NULL, NULL) == CDR_OK);
+    T_CHECK(open_toy(in_dir("v3-one"), &o, &err) == CDR_EDATA);
+    char want[64];
+    (void)snprintf(want, sizeof want, ": %lld missing: ", (long long)n - 1);
+    T_HAS(err.text, want);
+    T_HAS(err.text, ", ...; 1 of another form: lm_head.weight (is BF16 [], the model needs BF16 [512, 64])");
+    close_toy(&o);
+}
+
+/* ---- packed experts --------------------------------------------------------------------------------------------------------- */
+static void packed_codes_are_exact(void)
+{
+    static const double VALUE[] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6 };
+    int64_t wrong = 0;
+    for (int s = 2; s <= 252; s++)
+        for (int code = 0; code < 256; code++) {
+            uint8_t codes[16], scale = (uint8_t)s, again[16];
+            float x[32];
+            memset(codes, code, sizeof codes);
+            cdr_mxfp4_decode(codes, &scale, x, 32);
+            for (int half = 0; half < 2; half++) {
+                int nibble = half ? code >> 4 : code & 15;
+                double exact = ldexp(VALUE[nibble & 7] * (nibble & 8 ? -1 : 1), s - 127);
+                uint16_t b = cdr_f32_to_bf16(x[half]);
+                wrong += (double)x[half] != exact || (double)cdr_bf16_to_f32(b) != exact || signbit(x[half]) != (nibble & 8 ? 1 : 0);
+            }
+            cdr_mxfp4_encode_as(x, &scale, again, 32);
+            wrong += memcmp(codes, again, 16) != 0;
+        }
+    T_CHECK(wrong == 0);
+}
+
+static void scales_are_checked(void)
+{
+    char keep[1024], path[1024];
+    static const struct { int byte; bool ok; } SCALE[] = { { 0, false }, { 1, false }, { 2, true }, { 252, true }, { 253, false }, { 254, false }, { 255, false } };
+    (void)snprintf(keep, sizeof keep, "%s", in_dir("k3-scales"));
+    (void)snprintf(path, sizeof path, "%s", in_dir("k3-scale"));
+    write_single("tiny-k3", keep, -1);
+    for (int i = 0; i < CDR_COUNT(SCALE); i++) {
+        opened o;
+        cdr_err err = { 0 };
+        const change c = { BYTE, EXPERT "_scale", NULL, 5, SCALE[i].byte };
+        const uint8_t *codes, *scales;
+        edit(keep, path, &c);
+        T_CHECK(open_toy(path, &o, &err) == CDR_OK);
+        int64_t p = 0;
+        while (o.m && p < cdr_model_params(o.m) && strcmp(cdr_model_param(o.m, p), K3 "layers.1.block_sparse_moe.experts.{expert}.w1.weight") != 0) p++;
+        T_CHECK(o.m && p < cdr_model_params(o.m) && cdr_weights_dtype(o.w, p) == CDR_MXFP4);
+        if (!o.w) continue;
+        T_CHECK((cdr_weights_packed(o.w, p, 3, &codes, &scales, &err) == CDR_OK) == SCALE[i].ok);
+        if (!SCALE[i].ok) T_HAS(err.text, EXPERT "_scale");
+        cdr_model_part part = cdr_model_param_part(o.m, p);
+        void *rows = cdr_alloc((size_t)(part.n[1] * part.n[2]) * 4);
+        err = (cdr_err){ 0 };
+        T_CHECK((cdr_weights_read(o.w, p, 3 * part.n[1], part.n[1], CDR_BF16, rows, &err) == CDR_OK) == SCALE[i].ok);
+        err = (cdr_err){ 0 };
+        T_CHECK((cdr_weights_read(o.w, p, 3 * part.n[1], part.n[1], CDR_MXFP4, rows, &err) == CDR_OK) == SCALE[i].ok);
+        T_CHECK(cdr_weights_read(o.w, p, 0, part.n[1], CDR_MXFP4, rows, NULL) == CDR_OK);            /* another expert */
+        cdr_free(rows);
+        close_toy(&o);
+        (void)cdr_remove_tree(path, NULL);
+    }
+}
+
+/* Packed in the file: blocks, mapped codes and expanded values are the same numbers; unchanged values are packed to the same bytes. */
+static void packed_experts_come_back(void)
+{
+    char keep[1024];
+    opened o;
+    cdr_err err = { 0 };
+    cdr_weights_out_stat stat;
+    (void)snprintf(keep, sizeof keep, "%s", in_dir("k31-packed"));
+    write_toy("tiny-k31", keep, CDR_MXFP4, &stat);
+    T_CHECK(stat.pack_error > 0.02 && stat.pack_error < 0.2);
+    T_CHECK(open_toy(keep, &o, &err) == CDR_OK);
+    if (!o.w) return;
+    T_CHECK(cdr_weights_get_stat(o.w)->experts == CDR_MXFP4);
+    int64_t packed = 0, wrong = 0;
+    for (int64_t p = 0; p < cdr_model_params(o.m); p++) {
+        if (cdr_weights_dtype(o.w, p) != CDR_MXFP4) continue;
+        cdr_model_part part = cdr_model_param_part(o.m, p);
+        const int64_t n = part.n[1] * part.n[2], e = part.n[0] - 1;
+        float *x = cdr_alloc((size_t)n * 8), *y = x + n;
+        uint8_t *blocks = cdr_alloc((size_t)n), *again = cdr_alloc((size_t)n);
+        const uint8_t *codes, *scales;
+        T_CHECK(cdr_weights_packed(o.w, p, e, &codes, &scales, &err) == CDR_OK);
+        T_CHECK(cdr_weights_read(o.w, p, e * part.n[1], part.n[1], CDR_F32, x, &err) == CDR_OK);
+        T_CHECK(cdr_weights_read(o.w, p, e * part.n[1], part.n[1], CDR_MXFP4, blocks, &err) == CDR_OK);
+        T_CHECK(cdr_weights_repack(o.w, p, e * part.n[1], part.n[1], x, again, &err) == CDR_OK);
+        cdr_mxfp4_decode(codes, scales, y, n);
+        for (int64_t b = 0; b < n / 32; b++) wrong += memcmp(blocks + 17 * b, codes + 16 * b, 16) != 0 || blocks[17 * b + 16] != scales[b];
+        wrong += memcmp(x, y, sizeof *x * (size_t)n) != 0 || memcmp(blocks, again, (size_t)n / 32 * 17) != 0;
+        for (int64_t i = 0; i < n; i++) wrong += fabsf(x[i] - value(p, e * n + i)) > 0.51f;      /* half a step at 2 to 4 */
+        packed++;
+        cdr_free(x);
+        cdr_free(blocks);
+        cdr_free(again);
+    }
+    T_CHECK(packed > 0 && wrong == 0);
+    /* expanded on export: exactly those values, and a config.json that says so */
+    cdr_weights_out e = { .model = o.m, .source = o.d, .touched = calloc((size_t)cdr_model_params(o.m), 1), .experts = CDR_BF16 };
+    char wide[1024];
+    (void)snprintf(wide, sizeof wide, "%s", in_dir("k31-wide"));
+    T_CHECK(cdr_weights_write(wide, &e, &stat, &err) == CDR_OK && stat.pack_error == 0 && stat.copied > 0);
+    opened q;
+    T_CHECK(open_toy(wide, &q, &err) == CDR_OK);
+    T_STR(err.text, "");
+    if (q.w) {
+        T_CHECK(cdr_weights_get_stat(q.w)->experts == CDR_BF16 && !cdr_json_get(cdr_hf_config(q.d), "quantization_config"));
+        for (int64_t p = 0; p < cdr_model_params(o.m); p++) {
+            cdr_model_part part = cdr_model_param_part(o.m, p);
+            if (part.top_k == 0) continue;
+            const int64_t n = part.n[0] * part.n[1] * part.n[2];
+            float *x = cdr_alloc((size_t)n * 8), *y = x + n;
+            T_CHECK(cdr_weights_read(o.w, p, 0, part.n[0] * part.n[1], CDR_F32, x, &err) == CDR_OK);
+            T_CHECK(cdr_weights_read(q.w, p, 0, part.n[0] * part.n[1], CDR_F32, y, &err) == CDR_OK);
+            T_CHECK(memcmp(x, y, sizeof *x * (size_t)n) == 0);
+            cdr_free(x);
+        }
+    }
+    free((void *)(uintptr_t)e.touched);
+    close_toy(&q);
+    close_toy(&o);
+}
+
+static void integers_are_refused(void)
+{
+    char keep[1024], path[1024];
+    opened o;
+    cdr_err err = { 0 };
+    (void)snprintf(keep, sizeof keep, "%s", in_dir("v3-int4"));
+    (void)snprintf(path, sizeof path, "%s", in_dir("v3-int4-changed"));
+    write_single("tiny-v3", keep, CDR_BF16);
+    char two[1024];
+    (void)snprintf(two, sizeof two, "%s-two", path);
+    edit(keep, two, &(change){ DROP, "model.layers.1.mlp.experts.0.gate_proj.weight", NULL, 0, 0 });
+    edit(two, path, &(change){ ADD, "I32", "model.layers.1.mlp.experts.0.gate_proj.weight_packed", 0, 0 });
+    T_CHECK(open_toy(path, &o, &err) == CDR_EDATA);
+    T_STR(err.id, "checkpoint.int4");
+    T_HAS(err.text, "gate_proj.weight_packed");
+    close_toy(&o);
+}
+
+/* FP8 with a scale for 128 x 128, also where the matrix ends within a block: values are those of the formula, rounded to BF16. */
+static void fp8_blocks(void)
+{
+    cdr_pair size[] = { { "hidden", "192" }, { "moe.width", "160" } };
+    const cdr_pairs sizes = { size, 2 };
+    cdr_model_spec spec = { .path = "tiny-v3", .sizes = &sizes };
+    cdr_model *m = NULL;
+    cdr_err err = { 0 };
+    cdr_weights_out_stat stat;
+    char path[1024];
+    opened o;
+    (void)snprintf(path, sizeof path, "%s", in_dir("v3-fp8"));
+    T_CHECK(cdr_model_load(&spec, pool, &m, &err) == CDR_OK);
+    cdr_weights_out w = { .model = m, .rows = rows_of_values, .ctx = m, .experts = CDR_F8_E4M3 };
+    T_CHECK(m && cdr_weights_write(path, &w, &stat, &err) == CDR_OK);
+    T_STR(err.text, "");
+    T_CHECK(open_toy(path, &o, &err) == CDR_OK);
+    T_STR(err.text, "");
+    if (!o.w) return;
+    int64_t stacks = 0, wrong = 0;
+    for (int64_t p = 0; p < cdr_model_params(o.m); p++) {
+        cdr_model_part part = cdr_model_param_part(o.m, p);
+        if (part.top_k == 0) continue;
+        const int64_t N = part.n[1], K = part.n[2], e = 2;
+        float *x = cdr_alloc((size_t)(N * K) * 4);
+        char name[300];
+        cdr_hf_tensor c = { 0 }, s = { 0 };
+        const char *stored = cdr_model_stored(o.m, p).name, *mark = strstr(stored, "{expert}");
+        (void)snprintf(name, sizeof name, "%.*s%lld%s", (int)(mark - stored), stored, (long long)e, mark + 8);
+        T_CHECK(cdr_hf_tensor_at(o.d, cdr_hf_find(o.d, name), &c, &err) == CDR_OK);
+        (void)strcat(name, "_scale_inv");
+        T_CHECK(cdr_hf_tensor_at(o.d, cdr_hf_find(o.d, name), &s, &err) == CDR_OK);
+        T_CHECK(cdr_weights_dtype(o.w, p) == CDR_BF16 && cdr_weights_read(o.w, p, e * N, N, CDR_F32, x, &err) == CDR_OK);
+        const int64_t blocks = (K + 127) / 128;
+        for (int64_t i = 0; i < N * K; i++) {
+            float code, scale;
+            cdr_to_f32(CDR_F8_E4M3, (const uint8_t *)c.data + i, &code, 1);
+            memcpy(&scale, (const char *)s.data + 4 * (i / K / 128 * blocks + i % K / 128), 4);
+            wrong += x[i] != cdr_bf16_to_f32(cdr_f32_to_bf16(code * scale)) || fabsf(x[i] - value(p, e * N * K + i)) > 0.08f;
+        }
+        stacks++;
+        cdr_free(x);
+    }
+    T_CHECK(stacks > 0 && wrong == 0);
+    close_toy(&o);
+}
+
+/* ---- the base's hash --------------------------------------------------------------------------------------------------------- */
+static uint64_t hash_of(const char *path, const char *cache)
+{
+    opened o;
+    cdr_err err = { 0 };
+    uint64_t h = 0;
+    if (open_toy(path, &o, &err) == CDR_OK) T_CHECK(cdr_weights_hash(o.w, cache, &h, &err) == CDR_OK);
+    T_STR(err.text, "");
+    close_toy(&o);
+    return h;
+}
+
+static void hash_is_of_what_is_used(void)
+{
+    char one[1024], other[1024], cut[1024], cache[1024];
+    cdr_weights_out_stat stat;
+    (void)snprintf(one, sizeof one, "%s", in_dir("hash-one"));
+    (void)snprintf(other, sizeof other, "%s", in_dir("hash-other"));
+    (void)snprintf(cut, sizeof cut, "%s", in_dir("hash-cut"));
+    (void)snprintf(cache, sizeof cache, "%s", in_dir("cache"));
+    write_single("tiny-k3", one, -1);
+    write_toy("tiny-k3", cut, -1, &stat);
+    uint64_t h = hash_of(one, NULL);
+    T_CHECK(h != 0 && hash_of(cut, NULL) == h);                   /* however it is cut */
+    edit(one, other, &(change){ ADD, "BF16", "vision_tower.x", 0, 0 });
+    T_CHECK(hash_of(other, NULL) == h);                           /* what is carried is not the base */
+    T_CHECK(hash_of(one, cache) == h && hash_of(one, cache) == h);
+    edit(one, other, &(change){ BYTE, EXPERT "_packed", NULL, 7, 0x21 });
+    T_CHECK(hash_of(other, cache) != h);
+    edit(one, other, &(change){ BYTE, K3 "norm.weight", NULL, 0, 0x77 });
+    T_CHECK(hash_of(other, cache) != h && hash_of(other, cache) == hash_of(other, NULL));
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
@@ -167,6 +526,14 @@ int main(int argc, char **argv)
     if (!mkdtemp(dir)) return 1;
     pool = cdr_pool_new();
     T_RUN(families_come_back);
+    T_RUN(what_does_not_fit);
+    T_RUN(many_are_counted);
+    T_RUN(packed_codes_are_exact);
+    T_RUN(scales_are_checked);
+    T_RUN(packed_experts_come_back);
+    T_RUN(integers_are_refused);
+    T_RUN(fp8_blocks);
+    T_RUN(hash_is_of_what_is_used);
     cdr_pool_free(pool);
     (void)cdr_remove_tree(dir, NULL);
     return t_end();

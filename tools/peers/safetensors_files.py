@@ -3,10 +3,11 @@
 
     safetensors_files.py golden DIR          writes test/golden/hub: shards and index, by huggingface_hub
     safetensors_files.py same OURS           OURS (a directory that we wrote) read with safetensors and written again: same bytes
+    safetensors_files.py check BUILD         both, with toys of every family that BUILD/cadre makes; and the hub cuts and indexes them as we do
 
 Needs torch, safetensors, huggingface_hub. Bytes of tensor k of the golden directory: (7 i + k) mod 256.
 """
-import filecmp, json, os, sys, tempfile
+import filecmp, json, os, subprocess, sys, tempfile
 
 import numpy as np
 import torch
@@ -30,15 +31,20 @@ def golden(out):
     save_torch_state_dict(state, out, max_shard_size=100)
 
 
+def shards_of(path):
+    return sorted(f for f in os.listdir(path) if f.endswith(".safetensors"))
+
+
 def same(ours):
-    files = sorted(f for f in os.listdir(ours) if f.endswith(".safetensors"))
+    """None, or what differs."""
+    files = shards_of(ours)
     with tempfile.TemporaryDirectory() as tmp:
         for f in files:
             with safe_open(os.path.join(ours, f), "pt") as s:
                 meta = s.metadata()
             save_file(load_file(os.path.join(ours, f)), os.path.join(tmp, f), metadata=meta)
             if not filecmp.cmp(os.path.join(ours, f), os.path.join(tmp, f), shallow=False):
-                sys.exit(f"{f}: safetensors writes other bytes")
+                return f"{f}: safetensors writes other bytes"
     index = os.path.join(ours, "model.safetensors.index.json")
     if os.path.exists(index):
         with open(index) as f:
@@ -46,11 +52,56 @@ def same(ours):
         for name, shard in m["weight_map"].items():
             with safe_open(os.path.join(ours, shard), "pt") as s:
                 if name not in s.keys():
-                    sys.exit(f"{shard}: lacks {name}")
-    print(f"{ours}: {len(files)} files, read by safetensors and written again: the same bytes")
+                    return f"{shard}: lacks {name}"
+    return None
+
+
+def same_as_the_hub(ours, size):
+    """Our directory, cut at `size` bytes, against the hub's of the same tensors in the order of our index."""
+    with open(os.path.join(ours, "model.safetensors.index.json")) as f:
+        order = list(json.load(f)["weight_map"])
+    tensors = {}
+    for f in shards_of(ours):
+        tensors.update(load_file(os.path.join(ours, f)))
+    with tempfile.TemporaryDirectory() as tmp:
+        save_torch_state_dict({name: tensors[name].clone() for name in order}, tmp, max_shard_size=size)
+        for f in sorted(os.listdir(tmp)):
+            if not os.path.exists(os.path.join(ours, f)) or not filecmp.cmp(os.path.join(ours, f), os.path.join(tmp, f), shallow=False):
+                return f"{f}: the hub writes other bytes"
+        return None if shards_of(tmp) == shards_of(ours) else "the hub cuts other shards"
+
+
+def check(build):
+    results = []
+
+    def say(what, fault):
+        results.append(fault is None)
+        print(f"{'ok   ' if fault is None else 'FAIL '} {what}{'' if fault is None else ': ' + fault}")
+
+    with tempfile.TemporaryDirectory() as tmp:
+        golden(os.path.join(tmp, "hub"))
+        files = sorted(os.listdir(os.path.join(tmp, "hub")))
+        _, differ, missing = filecmp.cmpfiles(os.path.join(tmp, "hub"), "test/golden/hub", files, shallow=False)
+        say("test/golden/hub is what this hub writes", f"{differ + missing}" if differ or missing else None)
+        for family in ("kimi_k3", "kimi_k31", "kimi_linear", "deepseek_v3", "deepseek_v32"):
+            for size in (None, 100000):
+                out = os.path.join(tmp, f"{family}-{size}")
+                command = [os.path.join(build, "cadre"), "toy", family, "--out", out, "-q"] + (["--shard-size", str(size)] if size else [])
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                fault = done.stderr.strip() if done.returncode else same(out)
+                say(f"toy {family}, shards of {size or 'its release'}: safetensors reads it and writes the same bytes", fault)
+                if size and fault is None:
+                    say(f"toy {family}, shards of {size}: huggingface_hub cuts and indexes the same", same_as_the_hub(out, size))
+    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in ("golden", "same"):
+    if len(sys.argv) != 3 or sys.argv[1] not in ("golden", "same", "check"):
         sys.exit(__doc__)
-    {"golden": golden, "same": same}[sys.argv[1]](sys.argv[2])
+    if sys.argv[1] == "golden":
+        golden(sys.argv[2])
+    elif sys.argv[1] == "check":
+        sys.exit(check(sys.argv[2]))
+    else:
+        sys.exit(same(sys.argv[2]))

@@ -1,0 +1,245 @@
+/* test_toy.c: `toy` and `export --format hf` of every family, and runs on such a directory: loaded in each rank's memory, its bytes unchanged, named
+ * in checkpoints, refused where it is another. */
+#include "test.h"
+
+#include "io/io.h"
+#include "models/models.h"
+#include "weights/weights.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[512];
+static cdr_err err;
+static cdr_result result;
+
+static const char *in_dir(const char *name)
+{
+    static char path[16][1024];
+    static int k;
+    k = (k + 1) % 16;
+    (void)snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
+    return path[k];
+}
+
+static void clear(void)
+{
+    cdr_result_free(&result);
+    result = (cdr_result){ 0 };
+    err = (cdr_err){ 0 };
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    char *x = NULL, *y = NULL;
+    size_t nx = 0, ny = 0;
+    bool same = cdr_file_read(a, 1 << 28, &x, &nx, NULL) == CDR_OK && cdr_file_read(b, 1 << 28, &y, &ny, NULL) == CDR_OK && nx == ny && memcmp(x, y, nx) == 0;
+    cdr_free(x);
+    cdr_free(y);
+    return same;
+}
+
+/* Files with the same names and bytes; their number, 0: they differ. */
+static int same_dirs(const char *a, const char *b)
+{
+    int n[2] = { 0 };
+    bool same = true;
+    for (int k = 0; k < 2; k++) {
+        DIR *d = opendir(k ? b : a);
+        for (const struct dirent *e; d && (e = readdir(d));) {
+            char x[2048], y[2048];
+            if (e->d_name[0] == '.') continue;
+            n[k]++;
+            (void)snprintf(x, sizeof x, "%s/%s", a, e->d_name);
+            (void)snprintf(y, sizeof y, "%s/%s", b, e->d_name);
+            same = same && (k > 0 || same_file(x, y));
+        }
+        if (d) closedir(d);
+    }
+    return same && n[0] == n[1] ? n[0] : 0;
+}
+
+static cdr_status toy(const char *family, const char *out, const char *experts, const char *seed)
+{
+    const char *set[] = { seed };
+    cdr_toy_args a = { .common = { .set = set, .n_set = seed ? 1 : 0, .quiet = true }, .family = family, .out = out, .experts = experts };
+    clear();
+    cdr_status st = cdr_toy(&a, &result, &err);
+    if (st != CDR_OK) fprintf(stderr, "  %s: %s\n", family, err.text);
+    return st;
+}
+
+static cdr_status export(const char *source, const char *out, const char *base)
+{
+    cdr_export_args a = { .common = { .quiet = true }, .source = source, .format = "hf", .out = out, .base = base };
+    clear();
+    return cdr_export(&a, &result, &err);
+}
+
+/* Each family: complete, the same from the same seed, and export gives its bytes back. */
+static void families(void)
+{
+    static const char *const FAMILY[] = { "kimi_k3", "kimi-k31", "kimi_linear", "deepseek_v3", "deepseek_v32", "deepseek_v2", "glm_moe_dsa" };
+    for (int k = 0; k < CDR_COUNT(FAMILY); k++) {
+        char one[1024], two[1024];
+        (void)snprintf(one, sizeof one, "%s", in_dir(FAMILY[k]));
+        (void)snprintf(two, sizeof two, "%s-export", one);
+        T_CHECK(toy(FAMILY[k], one, NULL, NULL) == CDR_OK);
+        T_HAS(result.text, " parameters, ");
+        T_CHECK(export(one, two, NULL) == CDR_OK);
+        if (err.text[0]) fprintf(stderr, "  %s\n", err.text);
+        T_HAS(result.text, "of them copied byte for byte");
+        T_CHECK(same_dirs(one, two) >= 5);
+        if (k == 0) {
+            T_HAS(result.text, "kimi_k3, ");
+            T_CHECK(toy(FAMILY[k], in_dir("again"), NULL, "seed=1") == CDR_OK && same_dirs(one, in_dir("again")) > 0);
+            T_CHECK(toy(FAMILY[k], in_dir("other"), NULL, "seed=2") == CDR_OK && same_dirs(one, in_dir("other")) == 0);
+            T_CHECK(toy(FAMILY[k], one, NULL, NULL) == CDR_EUSER);               /* there is one already */
+            T_STR(err.id, "checkpoint.exists");
+        }
+    }
+    T_CHECK(toy("kimi_k4", in_dir("none"), NULL, NULL) == CDR_EUSER);
+    T_HAS(err.text, "Did you mean kimi_k3");
+    T_CHECK(toy("kimi_linear", in_dir("none"), "mxfp4", NULL) == CDR_EUSER && toy("kimi_linear", in_dir("none"), "int4", NULL) == CDR_EUSAGE);
+    T_CHECK(!cdr_exists(in_dir("none")));
+}
+
+/* ---- runs ----------------------------------------------------------------------------------------------------------------------- */
+static const char RECIPE[] =
+    "version: 1\n"
+    "name: t\n"
+    "model: {path: %s}\n"
+    "data: {train: %s/text.txt, eval_fraction: 0.1}\n"
+    "train: {steps: %d, sequence_length: 64, micro_batch_tokens: 64, global_batch_tokens: 64%s}\n"
+    "optimizer: {learning_rate: 3.0e-3}\n"
+    "schedule: {warmup_steps: 0}\n"
+    "machine: {device: cpu}\n"
+    "output_dir: %s\n"
+    "eval: {every: none, at_start: false}\n"
+    "generate: {every: none, prompts: []}\n"
+    "%s";
+
+static cdr_status train(const char *model, const char *out, int steps, const char *more_train, const char *more, const char *allow)
+{
+    char text[4000], recipe[1100];
+    (void)snprintf(text, sizeof text, RECIPE, model, dir, steps, more_train, out, more);
+    (void)snprintf(recipe, sizeof recipe, "%s.yaml", out);
+    T_CHECK(cdr_file_write(recipe, text, strlen(text), NULL) == CDR_OK);
+    const char *allowed[] = { allow };
+    clear();
+    cdr_train_args a = { .common = { .quiet = true }, .recipe = recipe, .allow_change = allowed, .n_allow_change = allow ? 1 : 0 };
+    return cdr_train(&a, &result, &err);
+}
+
+/* Loss of the last step that the events of a run tell; -1: none. */
+static double last_loss(const char *run, int *steps)
+{
+    char path[1100], *text = NULL;
+    double loss = -1;
+    (void)snprintf(path, sizeof path, "%s/events.jsonl", run);
+    *steps = 0;
+    if (cdr_file_read(path, 1 << 24, &text, NULL, NULL) != CDR_OK) return -1;
+    for (const char *at = text; (at = strstr(at, "\"type\":\"step\"")) != NULL; at++, ++*steps) loss = atof(strstr(at, "\"loss\":") + 7);
+    cdr_free(text);
+    return loss;
+}
+
+static uint64_t base_hash(const char *path)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_model *m = NULL;
+    cdr_hf *d = NULL;
+    cdr_weights *w = NULL;
+    uint64_t h = 0;
+    cdr_model_spec spec = { .path = path };
+    T_CHECK(cdr_model_load(&spec, pool, &m, NULL) == CDR_OK && cdr_hf_open(path, &d, NULL) == CDR_OK && cdr_weights_open(m, d, &w, NULL) == CDR_OK &&
+            cdr_weights_hash(w, NULL, &h, NULL) == CDR_OK);
+    cdr_weights_close(w);
+    cdr_hf_close(d);
+    cdr_pool_free(pool);
+    return h;
+}
+
+static const char LORA[] = "lora: {rank: 4, alpha: 8, targets: [attention, shared_experts]}\n";
+
+static void lora_on_a_packed_base(void)
+{
+    char base[1024], copy[1024], wide[1024], run[1024], other[1024];
+    int steps;
+    (void)snprintf(base, sizeof base, "%s", in_dir("base"));
+    (void)snprintf(copy, sizeof copy, "%s", in_dir("base-copy"));
+    (void)snprintf(wide, sizeof wide, "%s", in_dir("base-wide"));
+    (void)snprintf(other, sizeof other, "%s", in_dir("base-other"));
+    (void)snprintf(run, sizeof run, "%s", in_dir("lora"));
+    T_CHECK(toy("kimi_k31", base, NULL, NULL) == CDR_OK && toy("kimi_k31", other, NULL, "seed=9") == CDR_OK);
+    T_CHECK(export(base, copy, NULL) == CDR_OK);
+    cdr_export_args x = { .common = { .quiet = true }, .source = base, .format = "hf", .out = wide, .experts = "bf16" };
+    T_CHECK(cdr_export(&x, &result, &err) == CDR_OK);
+    uint64_t before = base_hash(base);
+    T_CHECK(train(base, run, 2, "", LORA, NULL) == CDR_OK);
+    T_STR(err.text, "");
+    double packed = last_loss(run, &steps);
+    T_CHECK(steps == 2 && packed > 0);
+    T_CHECK(base_hash(base) == before && same_dirs(base, copy) > 0);               /* nothing was written there */
+    cdr_ckpt *ck = NULL;
+    T_CHECK(cdr_ckpt_open(run, &ck, &err) == CDR_OK);
+    char hex[32];
+    (void)snprintf(hex, sizeof hex, "%016llx", (unsigned long long)before);
+    if (ck) T_STR(cdr_json_str(cdr_json_get(cdr_json_get(cdr_ckpt_manifest(ck), "base"), "hash"), NULL), hex);
+    if (ck) cdr_ckpt_close(ck);
+    /* the same base unpacked: the same products, to rounding */
+    T_CHECK(train(wide, in_dir("lora-wide"), 2, "", LORA, NULL) == CDR_OK);
+    T_NEAR(last_loss(in_dir("lora-wide"), &steps), packed, 2e-3);
+    /* goes on, also on a copy elsewhere; not on another base */
+    T_CHECK(train(base, run, 3, "", LORA, NULL) == CDR_OK && last_loss(run, &steps) > 0 && steps == 3);
+    T_CHECK(train(copy, run, 4, "", LORA, "model.path") == CDR_OK && last_loss(run, &steps) > 0 && steps == 4);
+    T_CHECK(train(other, run, 5, "", LORA, "model.path") == CDR_EDATA);
+    T_STR(err.id, "checkpoint.other-base");
+    T_HAS(err.text, hex);
+}
+
+/* A full training from a directory, exported again: what trained is written anew, in the base's layout, and loads. */
+static void full_run_and_export(void)
+{
+    char base[1024], run[1024], out[1024], again[1024];
+    int steps;
+    (void)snprintf(base, sizeof base, "%s", in_dir("linear"));
+    (void)snprintf(run, sizeof run, "%s", in_dir("full"));
+    (void)snprintf(out, sizeof out, "%s", in_dir("full-hf"));
+    (void)snprintf(again, sizeof again, "%s", in_dir("full-again"));
+    T_CHECK(toy("kimi_linear", base, NULL, NULL) == CDR_OK);
+    T_CHECK(train(base, run, 2, ", freeze: [embed]", "", NULL) == CDR_OK);
+    T_STR(err.text, "");
+    double loss = last_loss(run, &steps);
+    T_CHECK(steps == 2 && loss > 0);
+    T_CHECK(export(run, out, NULL) == CDR_OK);
+    T_STR(err.text, "");
+    T_HAS(result.text, " 1 of them copied byte for byte");                      /* the embedding */
+    T_CHECK(base_hash(out) != base_hash(base));
+    T_CHECK(export(run, again, base) == CDR_OK && same_dirs(out, again) > 0);
+    /* eval of the directory's weights = of the run's: the exported model continues where it was */
+    T_CHECK(train(out, in_dir("full-next"), 1, ", freeze: [embed]", "", NULL) == CDR_OK);
+    double next = last_loss(in_dir("full-next"), &steps);
+    T_CHECK(next > 0 && fabs(next - loss) < 1.0);
+    T_CHECK(export(in_dir("lora"), in_dir("none"), NULL) == CDR_EUSER);
+    T_STR(err.id, "export.adapter");
+}
+
+int main(int argc, char **argv)
+{
+    t_filter = argc > 1 ? argv[1] : NULL;
+    (void)snprintf(dir, sizeof dir, "%s/cadre-test-toy-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (!mkdtemp(dir) || setenv("CADRE_CACHE", in_dir("cache"), 1) != 0) return 1;
+    cdr_log_set_level(CDR_LOG_ERROR);
+    cdr_text t = { 0 };
+    for (int i = 0; i < 600; i++) cdr_text_printf(&t, "The %dth line of a text, of which there are many. ", i);
+    T_CHECK(cdr_file_write(in_dir("text.txt"), t.s, t.n, NULL) == CDR_OK);
+    cdr_text_free(&t);
+    T_RUN(families);
+    T_RUN(lora_on_a_packed_base);
+    T_RUN(full_run_and_export);
+    clear();
+    (void)cdr_remove_tree(dir, NULL);
+    return t_end();
+}
