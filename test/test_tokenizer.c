@@ -78,6 +78,11 @@ static void trusted_text(void)
     cdr_tokenizer_close(tok);
 }
 
+static void put_text(const char *name, const char *text)
+{
+    put_file(name, text, strlen(text));
+}
+
 /* ---- patterns --------------------------------------------------------------------------------------------- */
 
 /* The pieces of text by a pattern, with | between them. */
@@ -329,10 +334,10 @@ static void files_that_lie(void)
     memcpy(long_line + 2984, " 257\n", 6);
     tiktoken_refused(long_line, "more than 1,024 bytes");
     free(long_line);
-    put_file("empty.model", "\n\r\n", 3);
+    put_text("empty.model", "\n\r\n");
     T_CHECK(open_at("tiktoken", "empty.model", 0, 0, &tok, &err) == CDR_EDATA);
     T_HAS(err.text, "holds no token");
-    put_file("one.model", "YQ== 0\n", 7);
+    put_text("one.model", "YQ== 0\n");
     T_CHECK(open_at("tiktoken", "one.model", 0, 0, &tok, &err) == CDR_EDATA);
     T_HAS(err.text, "the byte 0x00 alone");
     T_CHECK(open_at("tiktoken", "r.model", 163584, 256, &tok, &err) == CDR_EDATA);
@@ -347,7 +352,7 @@ static void names_refused(const char *config, const char *said)
 {
     cdr_tokenizer *tok = NULL;
     cdr_err err;
-    put_file("tokenizer_config.json", config, strlen(config));
+    put_text("tokenizer_config.json", config);
     T_CHECK(open_at("tiktoken", "r.model", 261, 16, &tok, &err) == CDR_EDATA && !tok);
     T_HAS(err.text, said);
 }
@@ -357,7 +362,7 @@ static void names_of_slots(void)
     static const char good[] = "{\"added_tokens_decoder\": {\"262\": {\"content\": \"<|im_end|>\"}, \"261\": {\"content\": \"[BOS]\"}}}";
     cdr_tokenizer *tok = NULL;
     cdr_err err;
-    put_file("tokenizer_config.json", good, sizeof good - 1);
+    put_text("tokenizer_config.json", good);
     T_CHECK(open_at("tiktoken", "r.model", 261, 16, &tok, &err) == CDR_OK);
     T_CHECK(cdr_tokenizer_vocab(tok) == 277 && cdr_tokenizer_special(tok, "<|im_end|>") == 262);
     T_STR(cdr_tokenizer_special_name(tok, 263), "<|reserved_token_263|>");
@@ -378,6 +383,184 @@ static void names_of_slots(void)
     (void)remove(in_dir("tokenizer_config.json"));
 }
 
+/* ---- tokenizer.json ---------------------------------------------------------------------------------------- */
+
+/* A file with the 256 bytes as vocabulary (ids by byte), and the parts given. %s in order: more vocabulary, merges, more of the model; then the rest. */
+typedef struct { const char *vocab, *merges, *model, *normalizer, *pre, *decoder, *added, *more; } parts;
+
+static void put_json(const char *name, const parts *p)
+{
+    cdr_text t = { 0 };
+    int next = 256;
+    cdr_text_printf(&t, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"normalizer\":%s,\"pre_tokenizer\":%s,\"decoder\":%s,\"added_tokens\":%s,%s"
+                    "\"model\":{\"type\":\"BPE\",%s\"merges\":%s,\"vocab\":{", p->normalizer ? p->normalizer : "null",
+                    p->pre ? p->pre : "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}", p->decoder ? p->decoder : "{\"type\":\"ByteLevel\"}",
+                    p->added ? p->added : "[]", p->more ? p->more : "", p->model ? p->model : "", p->merges ? p->merges : "[]");
+    for (int b = 0; b < 256; b++) {
+        bool self = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+        cdr_text_printf(&t, "%s\"\\u%04x\":%d", b ? "," : "", self ? b : next++, b);
+    }
+    cdr_text_printf(&t, "%s}}}", p->vocab ? p->vocab : "");
+    put_file(name, t.s, t.n);
+    cdr_text_free(&t);
+}
+
+static void json_refused(const parts *p, const char *id, const char *said)
+{
+    cdr_tokenizer *tok = NULL;
+    cdr_err err;
+    put_json("bad.json", p);
+    T_CHECK(open_at("hf_bpe", "bad.json", 0, 0, &tok, &err) == CDR_EDATA && !tok);
+    T_STR(err.id, id);
+    T_HAS(err.text, "bad.json: ");
+    T_HAS(err.text, said);
+    cdr_tokenizer_close(tok);
+}
+
+static void what_json_cannot_say(void)
+{
+    static const char no[] = "tokenizer.not-in-version", bad[] = "tokenizer.bad-file";
+    json_refused(&(parts){ .normalizer = "{\"type\":\"NFKC\"}" }, no, "normalizer is NFKC");
+    json_refused(&(parts){ .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Lowercase\"}]}" }, no, "normalizer is Lowercase");
+    json_refused(&(parts){ .normalizer = "{\"type\":\"NFC\",\"how\":1}" }, no, "the field \"how\"");
+    json_refused(&(parts){ .pre = "{\"type\":\"Metaspace\"}" }, no, "pre_tokenizer is Metaspace");
+    json_refused(&(parts){ .pre = "null" }, no, "pre_tokenizer is none");
+    json_refused(&(parts){ .pre = "{\"type\":\"ByteLevel\"}" }, no, "add_prefix_space of ByteLevel is true");
+    json_refused(&(parts){ .pre = "{\"type\":\"Sequence\",\"pretokenizers\":[]}" }, no, "without ByteLevel");
+    json_refused(&(parts){ .pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":false},{\"type\":\"Digits\"}]}" }, no,
+                 "behind ByteLevel is Digits");
+    json_refused(&(parts){ .pre = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Removed\"}" }, no, "behavior of a Split is Removed");
+    json_refused(&(parts){ .pre = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Isolated\",\"invert\":true}" }, no, "invert of a Split is true");
+    json_refused(&(parts){ .pre = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a+?\"},\"behavior\":\"Isolated\"}" }, "tokenizer.pattern", "\"+?\"");
+    json_refused(&(parts){ .pre = "{\"type\":\"Split\",\"pattern\":{},\"behavior\":\"Isolated\"}" }, bad, "no pattern");
+    json_refused(&(parts){ .decoder = "{\"type\":\"WordPiece\"}" }, no, "decoder is WordPiece");
+    json_refused(&(parts){ .decoder = "null" }, no, "decoder is none");
+    json_refused(&(parts){ .more = "\"fancy\":1," }, no, "the field \"fancy\"");
+    json_refused(&(parts){ .model = "\"dropout\":0.1," }, no, "model.dropout");
+    json_refused(&(parts){ .model = "\"byte_fallback\":true," }, no, "model.byte_fallback is true");
+    json_refused(&(parts){ .model = "\"end_of_word_suffix\":\"</w>\"," }, no, "end_of_word_suffix is </w>");
+    json_refused(&(parts){ .model = "\"odd\":1," }, no, "the field \"odd\"");
+    json_refused(&(parts){ .vocab = ",\"ab\":99999999999" }, bad, "has the id 99999999999");
+    json_refused(&(parts){ .vocab = ",\"ab\":-1" }, bad, "has the id -1");
+    json_refused(&(parts){ .vocab = ",\"ab\":\"1\"" }, bad, "no number for \"ab\"");
+    json_refused(&(parts){ .vocab = ",\"ab\":97" }, bad, "id 97 is both");
+    json_refused(&(parts){ .vocab = ",\"\":256" }, bad, "empty string");
+    json_refused(&(parts){ .vocab = ",\"ab\":256", .merges = "[\"a b\",[\"a\",\"b\"]]" }, bad, "model.merges[1] stands there a second time");
+    json_refused(&(parts){ .vocab = ",\"ab\":256", .merges = "[\"a bc\"]" }, bad, "model.merges[0] has a token that is not in model.vocab");
+    json_refused(&(parts){ .merges = "[\"a b\"]" }, bad, "model.merges[0] gives a token that is not in model.vocab");
+    json_refused(&(parts){ .merges = "[\"a b c\"]" }, bad, "model.merges[0] is no pair");
+    json_refused(&(parts){ .merges = "[\"ab\"]" }, bad, "model.merges[0] is no pair");
+    json_refused(&(parts){ .merges = "[[\"a\",\"b\",\"c\"]]" }, bad, "model.merges[0] is no pair");
+    json_refused(&(parts){ .merges = "[7]" }, bad, "model.merges[0] is no pair");
+    json_refused(&(parts){ .merges = "{}" }, bad, "model.merges is no list");
+    json_refused(&(parts){ .added = "[{\"id\":256,\"content\":\"<x>\"},{\"id\":257,\"content\":\"<x>\"}]" }, bad, "the name <x> stands for two ids");
+    json_refused(&(parts){ .added = "[{\"id\":97,\"content\":\"<x>\"}]" }, bad, "id 97 is both");
+    json_refused(&(parts){ .vocab = ",\"<x>\":256", .added = "[{\"id\":257,\"content\":\"<x>\"}]" }, bad, "two ids to \"<x>\"");
+    json_refused(&(parts){ .vocab = ",\"\xe2\x96\x81x\":256", .added = "[{\"id\":257,\"content\":\"\xe2\x96\x81x\"}]" }, bad, "two ids to");
+    json_refused(&(parts){ .added = "[{\"id\":256}]" }, bad, "has no content");
+    json_refused(&(parts){ .added = "[{\"id\":256,\"content\":\"x\",\"odd\":true}]" }, no, "the field \"odd\"");
+    json_refused(&(parts){ .vocab = ",\"<x>\":256,\"<x>a\":257", .merges = "[\"<x> a\"]", .added = "[{\"id\":256,\"content\":\"<x>\"}]" }, bad, "or is a control token");
+    put_text("bad.json", "[]");
+    cdr_tokenizer *tok = NULL;
+    cdr_err err;
+    T_CHECK(open_at("hf_bpe", "bad.json", 0, 0, &tok, &err) == CDR_EDATA);
+    put_text("bad.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+             "\"decoder\":{\"type\":\"ByteLevel\"}}");
+    T_CHECK(open_at("hf_bpe", "bad.json", 0, 0, &tok, &err) == CDR_EDATA);
+    T_HAS(err.text, "the byte 0x00 alone");
+}
+
+/* White space that was added is text, found in user text too; a string outside of the byte map is decoded as it stands. */
+static void added_and_odd_tokens(void)
+{
+    cdr_tokenizer *tok = NULL;
+    cdr_err err;
+    int32_t ids[64];
+    put_json("odd.json", &(parts){ .vocab = ",\"ab\":256,\"\xe2\x96\x81\":257,\"<s>\":258", .merges = "[\"a b\"]",
+                                   .added = "[{\"id\":258,\"content\":\"<s>\",\"special\":false},{\"id\":300,\"content\":\"   \",\"special\":false}]" });
+    put_text("tokenizer_config.json", "{\"eos_token\":{\"content\":\"<s>\"},\"pad_token\":\"<none>\",\"bos_token\":null}");
+    T_CHECK(open_at("hf_bpe", "odd.json", 0, 0, &tok, &err) == CDR_OK);
+    T_STR(err.text, "");
+    if (!tok) return;
+    T_CHECK(cdr_tokenizer_vocab(tok) == 301 && cdr_tokenizer_eos(tok) == 258 && cdr_tokenizer_bos(tok) == -1 && cdr_tokenizer_pad(tok) == -1);
+    ids_of(tok, "ab<s>", (const int32_t[]){ 256, '<', 's', '>' }, 4);
+    ids_of(tok, "a    b", (const int32_t[]){ 'a', 300, ' ', 'b' }, 4);
+    T_CHECK(cdr_tokenizer_encode_trusted(tok, "ab<s>   ab", 10, ids) == 4 && ids[0] == 256 && ids[1] == 258 && ids[2] == 300 && ids[3] == 256);
+    ids_of(tok, "\xe2\x96\x81\xff", (const int32_t[]){ 0xe2, 0x96, 0x81, 0xff }, 4);
+    cdr_text out = { 0 };
+    T_CHECK(cdr_tokenizer_decode(tok, (const int32_t[]){ 256, 257, 258, 299, 300 }, 5, false, &out));
+    T_CHECK(out.n == 8 && memcmp(out.s, "ab\xe2\x96\x81   ", 8) == 0);
+    cdr_text_free(&out);
+    T_CHECK(cdr_tokenizer_write_tiktoken(tok, dir, "no.model", &err) == CDR_EUSER);
+    T_STR(err.id, "tokenizer.not-ranks");
+    cdr_tokenizer_close(tok);
+    (void)remove(in_dir("tokenizer_config.json"));
+}
+
+/* ---- what tiktoken and tokenizers say (tools/peers/tokenizers.py golden) --------------------------------------- */
+
+static void one_case(const cdr_json *j, cdr_tokenizer **tok, cdr_text *file)
+{
+    const char *name = cdr_json_str(cdr_json_at(j, 0), ""), *pattern = cdr_json_str(cdr_json_at(j, 1), ""), *text = cdr_json_str(cdr_json_at(j, 3), "");
+    const cdr_json *want = cdr_json_at(j, 4);
+    bool trusted = cdr_json_bool(cdr_json_at(j, 2), false), same = true;
+    size_t n = strlen(text);
+    char key[128];
+    snprintf(key, sizeof key, "%s %s", name, pattern);
+    if (!*tok || !file->s || strcmp(file->s, key) != 0) {
+        cdr_err err = { 0 };
+        cdr_tokenizer_close(*tok);
+        *tok = NULL;
+        file->n = 0;
+        cdr_text_printf(file, "%s", key);
+        cdr_tokenizer_spec s = { .type = strstr(name, ".json") ? "hf_bpe" : "tiktoken", .dir = "test/golden/tokenizer", .file = name, .pattern = pattern };
+        T_CHECK(cdr_tokenizer_open(&s, tok, &err) == CDR_OK);
+        T_STR(err.text, "");
+    }
+    if (!*tok) return;
+    int32_t *ids = malloc(sizeof *ids * ((size_t)cdr_tokenizer_room(*tok, n) + 1));
+    int64_t k = trusted ? cdr_tokenizer_encode_trusted(*tok, text, n, ids) : cdr_tokenizer_encode(*tok, text, n, ids);
+    for (int64_t i = 0; i < k; i++) {
+        same = same && ids[i] == cdr_json_int(cdr_json_at(want, i), -1);
+        if (!trusted) T_CHECK(!cdr_tokenizer_special_name(*tok, ids[i]));
+    }
+    if (k != cdr_json_count(want) || !same) fprintf(stderr, "  %s%s: ids of \"%s\"\n", key, trusted ? ", trusted" : "", text);
+    T_CHECK(k == cdr_json_count(want) && same);
+    cdr_text back = { 0 };
+    T_CHECK(cdr_tokenizer_decode(*tok, ids, k, true, &back));
+    if (!trusted && !strstr(name, "qwen2")) T_CHECK(back.n == n && (n == 0 || memcmp(back.s, text, n) == 0));
+    cdr_text_free(&back);
+    free(ids);
+}
+
+static int golden_part(const char *path)
+{
+    char *text;
+    size_t bytes;
+    int n = 0;
+    cdr_err err = { 0 };
+    cdr_tokenizer *tok = NULL;
+    cdr_text file = { 0 };
+    T_CHECK(cdr_file_read(path, (size_t)1 << 24, &text, &bytes, &err) == CDR_OK);
+    for (char *line = text, *end; *line; line = end + 1, n++) {
+        cdr_pool *pool = cdr_pool_new();
+        const cdr_json *j = NULL;
+        end = strchr(line, '\n');
+        T_CHECK(cdr_json_parse(pool, line, (size_t)(end - line), path, &j, &err) == CDR_OK);
+        one_case(j, &tok, &file);
+        cdr_pool_free(pool);
+    }
+    cdr_tokenizer_close(tok);
+    cdr_text_free(&file);
+    cdr_free(text);
+    return n;
+}
+
+static void ids_of_the_packages(void)
+{
+    T_CHECK(golden_part("test/golden/tokenizer/cases0.jsonl") + golden_part("test/golden/tokenizer/cases1.jsonl") > 1500);
+}
+
 int main(int argc, char **argv)
 {
     cdr_err err = { 0 };
@@ -394,6 +577,9 @@ int main(int argc, char **argv)
     T_RUN(cuts_of_long_texts);
     T_RUN(files_that_lie);
     T_RUN(names_of_slots);
+    T_RUN(what_json_cannot_say);
+    T_RUN(added_and_odd_tokens);
+    T_RUN(ids_of_the_packages);
     (void)cdr_remove_tree(dir, &err);
     return t_end();
 }
