@@ -1,9 +1,13 @@
 """Writes test/golden/adapter.gguf with the PyPI package `gguf` (0.19): the adapter that gguf_bytes of test/test_adapter.c makes, from the same formula.
 And test/golden/adapter_seed.bin, which fuzz_adapter begins with: an adapter_config.json, a zero byte, a safetensors file of all layouts.
 
-    python3 tools/peers/adapter_golden.py
+    adapter_golden.py golden            writes both
+    adapter_golden.py check BUILD       makes them again and compares
 """
 import json
+import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 from gguf import GGUFWriter
@@ -17,8 +21,8 @@ def values(stream, *shape):
     return ((((k * k * np.uint64(7) + k * np.uint64(101) + np.uint64(stream * 37)) % np.uint64(251)).astype(np.int64) - 125) / 64).astype(np.float32).reshape(shape)
 
 
-def main():
-    w = GGUFWriter("test/golden/adapter.gguf", "kimi-linear")
+def gguf(path):
+    w = GGUFWriter(str(path), "kimi-linear")
     w.add_string("general.type", "adapter")
     w.add_string("adapter.type", "lora")
     alpha = 1.0                                   # the most common scale x rank
@@ -40,7 +44,7 @@ def main():
     w.close()
 
 
-def seed():
+def seed(path):
     layer, f16 = "base_model.model.model.layers", np.float16
     config = dict(peft_type="LORA", r=2, lora_alpha=4, target_modules=["o_proj", "w1", "w3"], target_parameters=["experts.down_proj", "experts.gate_up_proj"],
                   rank_pattern={r".*\.gate_up_proj": 1}, alpha_pattern={"o_proj": 3.5}, bias="none", lora_dropout=0.0)
@@ -53,9 +57,19 @@ def seed():
     for e in range(E):
         tensors[f"{layer}.2.block_sparse_moe.experts.{e}.w3.lora_A.weight"] = values(9 + e, 2, HIDDEN)
         tensors[f"{layer}.2.block_sparse_moe.experts.{e}.w3.lora_B.weight"] = values(19 + e, WIDTH, 2)
-    with open("test/golden/adapter_seed.bin", "wb") as f:
+    with open(path, "wb") as f:
         f.write(json.dumps(config).encode() + b"\0" + save(tensors, {"format": "pt", "cadre.base_hash": "91c4e0d7a2b35f18"}))
 
 
+def main():
+    golden = Path(__file__).resolve().parents[2] / "test" / "golden"
+    with tempfile.TemporaryDirectory() as tmp:
+        out = golden if sys.argv[1:2] == ["golden"] else Path(tmp)
+        gguf(out / "adapter.gguf")
+        seed(out / "adapter_seed.bin")
+        same = [(out / n).read_bytes() == (golden / n).read_bytes() for n in ("adapter.gguf", "adapter_seed.bin")]
+    print(f"{sum(same)} passed, {len(same) - sum(same)} failed")
+    sys.exit(not all(same))
+
+
 main()
-seed()

@@ -1,6 +1,6 @@
 """PEFT and transformers against our adapter files, on tiny random models of the classes of kimi_linear and deepseek_v3.
 
-    python3 tools/peers/peft_adapter.py build/cadre WORK            (peft 0.21, transformers 5.24)
+    peft_adapter.py check BUILD            (peft 0.21, transformers 5.24)
 
 1. A LoRA run of ours with adapters on every linear and routed expert, exported as peft-stacked, is loaded by PEFT without a missing or unexpected
    key; merged there, every weight moves by scale B A as our per-expert file has it, and nothing else moves.
@@ -12,8 +12,11 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
+
+sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]      # names here would hide packages that transformers imports
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -31,6 +34,9 @@ KIMI = dict(vocab_size=512, hidden_size=64, intermediate_size=96, moe_intermedia
 V3 = dict(vocab_size=512, hidden_size=64, intermediate_size=96, moe_intermediate_size=32, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=2,
           n_shared_experts=1, n_routed_experts=16, num_experts_per_tok=2, n_group=4, topk_group=2, q_lora_rank=32, kv_lora_rank=32, qk_rope_head_dim=16, v_head_dim=16,
           qk_nope_head_dim=16, first_k_dense_replace=1, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+
+
+N = [0]
 
 
 def run(*args, ok=0):
@@ -98,6 +104,7 @@ def compare(base, merged, want, what):
     for name in base:
         assert name in touched or torch.equal(base[name], merged[name]), f"{what}: {name} moved"
     assert worst < 2e-6, f"{what}: {worst}"
+    N[0] += 1
     print(f"{what}: {len(want)} modules, worst relative difference of a delta {worst:.1e}")
 
 
@@ -151,9 +158,7 @@ def peft_in_ours(cadre, work, name, model, config, lora):
     compare(base, weights(pm.merge_and_unload()), deltas(work / f"{name}-each"), f"PEFT's in ours, {name}")
 
 
-def main():
-    cadre, work = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
-    work.mkdir(parents=True, exist_ok=True)
+def peers(cadre, work):
     kimi = KimiLinearConfig(**KIMI)
     every = "{rank: 4, experts: per_expert, targets: [attention, kda_gates, dense_mlp, shared_experts]}"
     ours_in_peft(cadre, work, "kimi", "tiny-linear", kimi, every)
@@ -167,6 +172,13 @@ def main():
     peft_in_ours(cadre, work, "saved-pattern", "tiny-linear", kimi, dict(r=4, lora_alpha=6, use_rslora=True, target_modules=r".*self_attn\.[qkv]_proj", target_parameters=both,
                                                                          rank_pattern={r".*\.down_proj": 2}, alpha_pattern={"q_proj": 9}))
     peft_in_ours(cadre, work, "saved-one", "tiny-linear", kimi, dict(r=3, lora_alpha=6, target_modules=["o_proj"], target_parameters=both[:1]))
+
+
+def main():
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as tmp:
+        peers(Path(sys.argv[2]).resolve() / "cadre", Path(tmp))
+    print(f"{N[0]} passed, 0 failed")
 
 
 main()
