@@ -244,8 +244,8 @@ static void long_pieces_as_defined(void)
     cdr_err err;
     ranks_file("long.model", more, 7, NULL);
     T_CHECK(open_at("tiktoken", "long.model", 0, 0, &tok, &err) == CDR_OK);
-    for (int round = 0; round < 40; round++) {
-        int n = 100 + round * 70, m = n;
+    for (int round = 0; round < 16; round++) {
+        int n = 100 + round * 60, m = n;
         for (int i = 0; i < n; i++) want[i] = text[i] = (char)('a' + cdr_rng_u64((cdr_rng_key){ 1, (uint64_t)round, 0 }, (uint64_t)i) % 2);
         for (;;) {
             int at = -1, best = 263;

@@ -22,6 +22,7 @@ seeds() { # fuzzer: the files it begins with
         fuzz_model) echo models/*.yaml ;;
         fuzz_records) echo test/golden/records.jsonl ;;
         fuzz_safetensors) echo test/golden/*.safetensors ;;
+        fuzz_tokenizer) echo test/golden/tokenizer/*.json test/golden/tokenizer/*.model ;;
         fuzz_yaml) echo configs/*.yaml models/*.yaml machines/*.yaml test/*.yaml ;;
         *) echo "fuzz: $1 has no seeds in tools/fuzz.sh" >&2; exit 1 ;;
     esac

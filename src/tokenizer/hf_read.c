@@ -27,6 +27,7 @@ typedef struct {
     cdr__hf *hf;
     cdr_err *err;
     int16_t byte_of[512];                 /* code point of the map: byte; -1: none */
+    int64_t n_ids;                        /* room of the two: beyond the largest id that may be */
     const char **string; bool *mapped;    /* id: its string in the file, NULL none; every character of it is in the map */
 } reader;
 
@@ -185,7 +186,7 @@ static int64_t unmap(const reader *r, const char *s, size_t n, char *out)
 
 static cdr_status take_string(reader *r, const char *what, const char *s, int64_t id)
 {
-    if (id < 0 || id >= CDR__MAX_VOCAB)
+    if (id < 0 || id >= r->n_ids)
         CDR_FAIL_ID(r->err, CDR_EDATA, "tokenizer.bad-file", "%s: %s \"%.60s\" has the id %lld; ids are 0 to %d here", r->path, what, s, (long long)id, CDR__MAX_VOCAB - 1);
     if (!*s) return bad(r, "a token is the empty string");
     if (strlen(s) > 2 * CDR__MAX_TOKEN) return bad_text(r, "a token of more than 1,024 bytes, which no vocabulary has:", s);
@@ -414,6 +415,22 @@ static cdr_status read_model(reader *r, const cdr_json *model)
     return read_merges(r, model);
 }
 
+/* One more than the largest id of the file that is a possible one. */
+static int64_t count_ids(const cdr_json *root)
+{
+    const cdr_json *vocab = cdr_json_get(cdr_json_get(root, "model"), "vocab"), *added = cdr_json_get(root, "added_tokens");
+    int64_t most = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        const cdr_json *list = pass ? added : vocab;
+        for (int64_t i = 0; i < cdr_json_count(list); i++) {
+            const cdr_json *j = cdr_json_at(list, i);
+            int64_t id = cdr_json_int(pass ? cdr_json_get(j, "id") : j, -1);
+            if (id < CDR__MAX_VOCAB) most = CDR_MAX(most, id);
+        }
+    }
+    return most + 1;
+}
+
 cdr_status cdr__hf_read(const cdr_json *root, const char *path, cdr_tokenizer *tok, cdr__hf *hf, cdr_err *err)
 {
     reader r = { .root = root, .path = path, .tok = tok, .hf = hf, .err = err };
@@ -421,13 +438,13 @@ cdr_status cdr__hf_read(const cdr_json *root, const char *path, cdr_tokenizer *t
     make_map(&r);
     CDR_TRY(known_keys(&r, root, "the file", "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder model"));
     CDR_TRY(read_normalizer(&r));
-    CDR_TRY(read_pre_tokenizer(&r));
-    r.string = cdr_alloc(sizeof *r.string * CDR__MAX_VOCAB);
-    r.mapped = cdr_alloc(sizeof *r.mapped * CDR__MAX_VOCAB);
-    memset(r.string, 0, sizeof *r.string * CDR__MAX_VOCAB);
-    memset(r.mapped, 0, sizeof *r.mapped * CDR__MAX_VOCAB);
+    r.n_ids = count_ids(root);
+    r.string = cdr_alloc(sizeof *r.string * (size_t)r.n_ids);
+    r.mapped = cdr_alloc(sizeof *r.mapped * (size_t)r.n_ids);
+    memset(r.string, 0, sizeof *r.string * (size_t)r.n_ids);
+    memset(r.mapped, 0, sizeof *r.mapped * (size_t)r.n_ids);
     cdr_status st = read_model(&r, cdr_json_get(root, "model"));
     cdr_free(r.string);
     cdr_free(r.mapped);
-    return st;
+    return st == CDR_OK ? read_pre_tokenizer(&r) : st;
 }

@@ -417,12 +417,15 @@ static uint32_t *borders(compiler *c, int *n)
     return b;
 }
 
-/* 255: all columns are in use. */
-static int column_of(const compiler *c, columns *col, uint32_t code)
+/* Column of the code points from a border on; at[set]: the first range that does not end before it. 255: all columns are in use. */
+static int column_of(const compiler *c, columns *col, uint32_t code, int at[MAX_SETS])
 {
     uint64_t in[SET_WORDS] = { 0 };
-    for (int i = 0; i < c->n_sets; i++)
-        if (cdr__set_has(&c->set[i], code)) in[i / 64] |= (uint64_t)1 << (i % 64);
+    for (int i = 0; i < c->n_sets; i++) {
+        const cdr__set *s = &c->set[i];
+        while (at[i] < s->n && s->r[at[i]].hi < code) at[i]++;
+        if (at[i] < s->n && s->r[at[i]].lo <= code) in[i / 64] |= (uint64_t)1 << (i % 64);
+    }
     for (int k = 0; k < col->n; k++)
         if (memcmp(col->in[k], in, sizeof in) == 0) return k;
     if (col->n == 255) return 255;
@@ -430,37 +433,53 @@ static int column_of(const compiler *c, columns *col, uint32_t code)
     return col->n++;
 }
 
-/* The column of every code point, in pages of 256 of which equal ones exist once; bytes that are no UTF-8 behave as U+FFFD. */
-static cdr_status make_columns(compiler *c, cdr__pattern *p, columns *col)
+/* Pages of 256 columns, of which equal ones exist once: *kept, in the pool, and which of them each page is. */
+static void fold_pages(compiler *c, cdr__pattern *p, const uint8_t *all)
 {
-    int n_border, n_page = 0;
-    uint32_t *border = borders(c, &n_border);
-    uint8_t *all = cdr_alloc((size_t)N_PAGES * 256), *one = cdr_alloc((size_t)N_PAGES * 256);
+    uint64_t *hash = cdr_alloc(sizeof *hash * N_PAGES);
+    uint8_t *one = cdr_alloc((size_t)N_PAGES * 256);
     uint16_t *page = cdr_pool_alloc(c->pool, sizeof *page * N_PAGES);
-    bool full = false;
-    for (int i = 0; i + 1 < n_border && !full; i++) {
-        int k = column_of(c, col, border[i]);
-        full = k == 255;
-        memset(all + border[i], k, border[i + 1] - border[i]);
-    }
-    cdr_free(border);
-    if (!full) memset(all + CDR__N_CODE, all[0xfffd], 256);
-    for (int i = 0; i < N_PAGES && !full; i++) {
-        int k = n_page - 1;
-        while (k >= 0 && memcmp(one + 256 * k, all + 256 * i, 256) != 0) k--;
-        if (k < 0) memcpy(one + 256 * (k = n_page++), all + 256 * i, 256);
+    int n = 0;
+    for (int i = 0; i < N_PAGES; i++) {
+        uint64_t h = cdr_hash64(all + 256 * i, 256, 0);
+        int k = n - 1;
+        while (k >= 0 && (hash[k] != h || memcmp(one + 256 * k, all + 256 * i, 256) != 0)) k--;
+        if (k < 0) {
+            k = n++;
+            hash[k] = h;
+            memcpy(one + 256 * k, all + 256 * i, 256);
+        }
         page[i] = (uint16_t)k;
     }
-    uint8_t *kept = cdr_pool_alloc(c->pool, (size_t)CDR_MAX(n_page, 1) * 256);
-    memcpy(kept, one, (size_t)n_page * 256);
-    cdr_free(all);
-    cdr_free(one);
-    if (full) return refuse(c, c->regex, 8, "classes cut the characters into more than 255 kinds");
+    uint8_t *kept = cdr_pool_alloc(c->pool, (size_t)n * 256);
+    memcpy(kept, one, (size_t)n * 256);
     memcpy(p->ascii, kept + 256 * page[0], 128);
     p->page = page;
     p->column = kept;
+    cdr_free(hash);
+    cdr_free(one);
+}
+
+/* The column of every code point; bytes that are no UTF-8 behave as U+FFFD. */
+static cdr_status make_columns(compiler *c, cdr__pattern *p, columns *col)
+{
+    int n_border, at[MAX_SETS] = { 0 };
+    uint32_t *border = borders(c, &n_border);
+    uint8_t *all = cdr_alloc((size_t)N_PAGES * 256);
+    bool full = false;
+    for (int i = 0; i + 1 < n_border && !full; i++) {
+        int k = column_of(c, col, border[i], at);
+        full = k == 255;
+        memset(all + border[i], k, border[i + 1] - border[i]);
+    }
+    if (!full) {
+        memset(all + CDR__N_CODE, all[0xfffd], 256);
+        fold_pages(c, p, all);
+    }
+    cdr_free(border);
+    cdr_free(all);
     p->n_columns = col->n + 1;
-    return CDR_OK;
+    return full ? refuse(c, c->regex, 8, "classes cut the characters into more than 255 kinds") : CDR_OK;
 }
 
 /* ---- table ------------------------------------------------------------------------------------------------ */
