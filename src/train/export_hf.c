@@ -54,7 +54,7 @@ static cdr_status read_tensor(cdr_ckpt *ck, const char *name, int64_t first, int
     return st;
 }
 
-cdr_status cdr__ckpt_rows(cdr_ckpt *ck, const cdr_model *m, int64_t i_param, int64_t first, int64_t n, float *dst, cdr_err *err)
+cdr_status cdr__run_rows(cdr_ckpt *ck, const cdr_model *m, int64_t i_param, int64_t first, int64_t n, float *dst, cdr_err *err)
 {
     const cdr_model_part p = cdr_model_param_part(m, i_param);
     const char *param = cdr_model_param(m, i_param);
@@ -81,7 +81,7 @@ static cdr_status rows(void *ctx, int64_t i, int64_t first, int64_t n, int dtype
     const cdr_model_part p = cdr_model_param_part(j->model, i);
     const int64_t cols = p.n[p.n_dim - 1];
     float *x = cdr_alloc(sizeof *x * (size_t)(n * cols + 1));
-    cdr_status st = cdr__ckpt_rows(j->ck, j->model, i, first, n, x, err);
+    cdr_status st = cdr__run_rows(j->ck, j->model, i, first, n, x, err);
     if (st == CDR_OK && dtype == CDR_MXFP4) st = cdr_weights_repack(j->w, i, first, n, x, dst, err);
     else if (st == CDR_OK) cdr_from_f32(dtype, x, dst, n * cols);
     cdr_free(x);

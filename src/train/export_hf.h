@@ -1,6 +1,6 @@
 /* export_hf.h: whole models as Hugging Face directories: what `toy` and `export --format hf` share. Internal to src/train.
  *
- *   CDR_TRY(cdr__ckpt_rows(ck, model, i_param, first, n, rows, err));        // rows of a run's checkpoint, in F32
+ *   CDR_TRY(cdr__run_rows(ck, model, i_param, first, n, rows, err));        // rows of a run's checkpoint, in F32
  */
 #ifndef CDR_EXPORT_HF_H
 #define CDR_EXPORT_HF_H
@@ -17,7 +17,7 @@ cdr_status cdr__shard_size(const char *word, int64_t *bytes, cdr_err *err);
 /* Does the checkpoint hold the parameter (of experts: the first of them)? */
 bool cdr__ckpt_has(const cdr_ckpt *ck, const cdr_model *m, int64_t i_param);
 /* Rows first .. first + n - 1 (all but the last axis, flattened), whatever dtype they have there. A tensor that is not there: an error. */
-cdr_status cdr__ckpt_rows(cdr_ckpt *ck, const cdr_model *m, int64_t i_param, int64_t first, int64_t n, float *dst, cdr_err *err);
+cdr_status cdr__run_rows(cdr_ckpt *ck, const cdr_model *m, int64_t i_param, int64_t first, int64_t n, float *dst, cdr_err *err);
 /* `toy` of the family of the run's own model. */
 cdr_status cdr__export_run(const cdr_toy_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr__export_hf(const cdr_export_args *a, cdr_result *r, cdr_err *err);

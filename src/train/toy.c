@@ -118,7 +118,7 @@ static cdr_status rows(void *ctx, int64_t i, int64_t first, int64_t n, int dtype
     const int64_t cols = p.n[p.n_dim - 1];
     float *x = cdr_alloc(sizeof *x * (size_t)(n * cols + 1));
     cdr_status st = CDR_OK;
-    if (t->from) st = cdr__ckpt_rows(t->from, t->model, i, first, n, x, err);
+    if (t->from) st = cdr__run_rows(t->from, t->model, i, first, n, x, err);
     else cdr_param_draw(&t->bundle.params[t->param[i]], (uint64_t)t->r.seed, first * cols, n * cols, x, 1);
     if (st == CDR_OK) cdr_from_f32(dtype, x, dst, n * cols);
     cdr_free(x);
