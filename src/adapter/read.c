@@ -18,6 +18,7 @@ typedef struct {                      /* of a parameter while it is put together
     cdr_lora_pair p;
     uint8_t *seen;                    /* by expert (one of a matrix, a stack): 1 A, 2 B */
     float *a, *b;
+    cdr_lora_layout layout_of[2];     /* of A, of B */
     bool on, shares_a;
 } build;
 typedef struct {
@@ -82,7 +83,8 @@ static cdr_status shape_of(const work *w, int64_t i, int64_t *rank, int64_t *cou
     const bound *b = &w->key[i];
     int64_t E, N, K, wide = b->role == CDR__ROLE_GATE && b->k.layout == CDR_LORA_FUSED ? 2 : 1;
     CDR_CHECK(cdr__lora_shape(w->m, b->k.i_param, &E, &N, &K));
-    bool a = b->k.half == 'A', stack = b->k.layout == CDR_LORA_STACK, fused = b->k.layout == CDR_LORA_FUSED;
+    bool a = b->k.half == 'A', one = b->k.layout == CDR_LORA_STACK && !w->src->config && t->n_dim == 2;      /* a run's factor of all experts */
+    bool stack = b->k.layout == CDR_LORA_STACK && !one, fused = b->k.layout == CDR_LORA_FUSED;
     char want[120];
     int d = stack ? 1 : 0;
     if (stack) snprintf(want, sizeof want, a ? "[1 or %lld, rank, %lld]" : "[1 or %lld, %lld, rank]", (long long)E, (long long)(a ? K : N));
@@ -92,7 +94,7 @@ static cdr_status shape_of(const work *w, int64_t i, int64_t *rank, int64_t *cou
     bool ok = t->n_dim == 2 + d && t->n[d + (a ? 1 : 0)] == (a ? K : wide * N) && t->n[d + (a ? 0 : 1)] > 0;
     if (ok && stack) ok = t->n[0] == 1 || t->n[0] == E;
     *rank = ok ? t->n[d + (a ? 0 : 1)] : 0;
-    *count = ok && stack ? t->n[0] : b->k.layout == CDR_LORA_MATRIX ? 1 : E;
+    *count = ok && stack ? t->n[0] : one || b->k.layout == CDR_LORA_MATRIX ? 1 : E;
     if (ok && fused) {
         ok = *rank % E == 0;
         *rank /= E;
@@ -120,13 +122,19 @@ static cdr_status note_shape(work *w, int64_t i, int64_t i_param, int64_t rank, 
         x->p = (cdr_lora_pair){ .i_param = i_param, .rank = (int32_t)rank, .experts = E, .N = N, .K = K, .layout = b->k.layout };
         x->seen = cdr_pool_alloc(w->pool, (size_t)CDR_MAX(E, (int64_t)1));
     }
-    if (x->p.layout != b->k.layout) CDR_FAIL_ID(err, CDR_EDATA, "adapter.mixed", "%s: %s: %s has adapters in two layouts", w->src->where, b->name, cdr_model_param(w->m, i_param));
+    if (x->p.layout != b->k.layout) x->p.layout = CDR_LORA_STACK;          /* one factor for all experts, the other one by one */
+    if (w->src->config && x->layout_of[a] != b->k.layout && x->seen[b->k.layout == CDR_LORA_EXPERTS ? b->k.expert : 0])
+        CDR_FAIL_ID(err, CDR_EDATA, "adapter.mixed", "%s: %s: %s has adapters in two layouts", w->src->where, b->name, cdr_model_param(w->m, i_param));
+    x->layout_of[a ? 0 : 1] = b->k.layout;
     if (x->p.rank != rank)
         CDR_FAIL_ID(err, CDR_EDATA, "adapter.rank", "%s: %s: rank %lld, but another tensor of %s has %d; all of a module and its experts need one rank", w->src->where, b->name,
                     (long long)rank, cdr_model_param(w->m, i_param), x->p.rank);
-    uint8_t *seen = &x->seen[b->k.layout == CDR_LORA_EXPERTS ? b->k.expert : 0], bit = a ? 1 : 2;
-    if (*seen & bit) CDR_FAIL_ID(err, CDR_EDATA, "adapter.twice", "%s: %s: is there twice, under two names", w->src->where, b->name);
-    *seen |= bit;
+    int64_t first = b->k.layout == CDR_LORA_EXPERTS ? b->k.expert : 0, last = b->k.layout == CDR_LORA_EXPERTS ? first : CDR_MAX(E, (int64_t)1) - 1;
+    uint8_t bit = a ? 1 : 2;
+    for (int64_t e = first; e <= last; e++) {
+        if (x->seen[e] & bit) CDR_FAIL_ID(err, CDR_EDATA, "adapter.twice", "%s: %s: is there twice, under two names", w->src->where, b->name);
+        x->seen[e] |= bit;
+    }
     if (a) x->p.n_a = count;
     else x->p.n_b = count;
     return CDR_OK;
@@ -154,7 +162,7 @@ static cdr_status check_complete(const work *w, cdr_err *err)
     for (int64_t i = 0; i < cdr_model_params(w->m); i++) {
         const build *x = &w->of[i];
         if (!x->on) continue;
-        int64_t n = x->p.layout == CDR_LORA_EXPERTS ? x->p.experts : 1, missing = 0, first = -1;
+        int64_t n = CDR_MAX(x->p.experts, (int64_t)1), missing = 0, first = -1;
         for (int64_t e = 0; e < n; e++) {
             if (x->seen[e] == 1 || x->seen[e] == 2)
                 CDR_FAIL_ID(err, CDR_EDATA, "adapter.half", "%s: %s%s has lora_%c and no lora_%c", w->src->where, cdr_model_param(w->m, i),

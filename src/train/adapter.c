@@ -109,6 +109,26 @@ cdr_status cdr__adapter_attach(cdr_session *s, const char *path, cdr_err *err)
     return CDR_OK;
 }
 
+/* Shared-outer, as the engine computes it: A of gate and up, B of down, once for all experts, and nothing else. */
+static int32_t form_of(const cdr_session *s, const cdr_lora_pair *p)
+{
+    bool down = cdr__lora_role(s->model, p->i_param) == CDR__ROLE_DOWN;
+    if (p->experts <= 1) return CDR_ADAPTER_EACH;
+    if (down) return p->n_b == 1 && p->n_a == p->experts ? CDR_ADAPTER_SHARED_B : CDR_ADAPTER_EACH;
+    return p->n_a == 1 && p->n_b == p->experts ? CDR_ADAPTER_SHARED_A : CDR_ADAPTER_EACH;
+}
+
+/* All stacks of a layer are of one kind, or each is computed by itself. */
+static int32_t form_in_layer(const cdr_session *s, const cdr_lora_set *set, const cdr_lora_pair *p)
+{
+    int layer = cdr_model_param_part(s->model, p->i_param).layer;
+    for (int i = 0; i < set->n; i++) {
+        const cdr_lora_pair *q = &set->pair[i];
+        if (q->experts > 0 && cdr_model_param_part(s->model, q->i_param).layer == layer && form_of(s, q) == CDR_ADAPTER_EACH) return CDR_ADAPTER_EACH;
+    }
+    return form_of(s, p);
+}
+
 cdr_status cdr__adapter_opts(const cdr_session *s, cdr_compile_opts *o, cdr_err *err)
 {
     (void)err;
@@ -118,7 +138,7 @@ cdr_status cdr__adapter_opts(const cdr_session *s, cdr_compile_opts *o, cdr_err 
     for (int64_t i = 0; i < n; i++) name[i] = cdr_model_param(s->model, i);
     for (int i = 0; i < s->adapter->n; i++) {
         const cdr_lora_pair *p = &s->adapter->pair[i];
-        a[i] = (cdr_adapter){ .param = cdr_model_param(s->model, p->i_param), .rank = p->rank, .scale = p->scale };
+        a[i] = (cdr_adapter){ .param = cdr_model_param(s->model, p->i_param), .rank = p->rank, .scale = p->scale, .form = form_in_layer(s, s->adapter, p) };
     }
     o->freeze = name;
     o->n_freeze = (int)n;
@@ -158,17 +178,21 @@ static void put_half(cdr_session *s, const cdr_param *q, const cdr_lora_pair *p,
     cdr_free(x);
 }
 
-static const char *half_name(cdr_pool *pool, const char *param, char half)
+/* The parameter that holds a half: of a factor of all experts, experts.w1's, else the matrix's own (compile/adapters.c). */
+static int32_t half_param(cdr_session *s, const char *param, char half)
 {
     size_t n = strlen(param), k = strlen(".weight");
-    return cdr_pool_printf(pool, "%.*s.lora_%c.weight", (int)(n > k && strcmp(param + n - k, ".weight") == 0 ? n - k : n), param, half);
+    char *own = cdr_pool_printf(s->pool, "%.*s.lora_%c.weight", (int)(n > k && strcmp(param + n - k, ".weight") == 0 ? n - k : n), param, half);
+    int32_t i = cdr_param_find(&s->bundle, own);
+    const char *mark = strstr(own, "{expert}.");
+    return i >= 0 || !mark ? i : cdr_param_find(&s->bundle, cdr_pool_printf(s->pool, "%.*s%s", (int)(mark - own), own, mark + 9));
 }
 
 static cdr_status put_pair(cdr_session *s, const cdr_lora_pair *p, cdr_err *err)
 {
     const char *name = cdr_model_param(s->model, p->i_param);
     for (int k = 0; k < 2; k++) {
-        int32_t i = cdr_param_find(&s->bundle, half_name(s->pool, name, k == 0 ? 'A' : 'B'));
+        int32_t i = half_param(s, name, k == 0 ? 'A' : 'B');
         if (i < 0) CDR_FAIL_ID(err, CDR_EBUG, "adapter.put", "%s: the program has no adapter there", name);
         put_half(s, &s->bundle.params[i], p, k == 0);
     }
@@ -199,6 +223,10 @@ static cdr_status check_start(const cdr_session *s, const cdr_lora_set *set, int
         int64_t k = 0, n = cdr_model_params(s->model);
         while (k < n && strcmp(cdr_model_param(s->model, k), a->param) != 0) k++;
         const cdr_lora_pair *p = pair_of(set, k);
+        bool shared = a->form == CDR_ADAPTER_SHARED_A ? p && p->n_a != 1 : a->form == CDR_ADAPTER_SHARED_B ? p && p->n_b != 1 : false;
+        if (shared)
+            CDR_FAIL_ID(err, CDR_EUSER, "lora.adapter", "%s: lora.adapter %s has a factor for each expert of %s, the recipe one for all. Set lora.experts=per_expert", where,
+                        set->source, a->param);
         *fresh += !p;
         found += p != NULL;
         if (p && (p->rank != a->rank || p->scale != a->scale))
@@ -241,7 +269,7 @@ static cdr_lora_set planned(const cdr_session *s, const cdr_adapter *a, int n)
             if (strcmp(a[k].param, cdr_model_param(s->model, i)) != 0) continue;
             int64_t E = part.top_k > 0 && part.n_dim == 3 ? part.n[0] : 0;
             set.pair[set.n++] = (cdr_lora_pair){ .i_param = i, .rank = a[k].rank, .scale = a[k].scale, .experts = E, .layout = CDR_LORA_RUN,
-                                                 .n_keys = 2 * CDR_MAX(E, (int64_t)1) };
+                                                 .n_keys = a[k].form == CDR_ADAPTER_EACH ? 2 * CDR_MAX(E, (int64_t)1) : E + 1 };
         }
     }
     return set;

@@ -97,7 +97,7 @@ static void count_b(const cdr_lora_set *set, findings *f)
 {
     for (int i = 0; i < set->n; i++) {
         const cdr_lora_pair *p = &set->pair[i];
-        int64_t tensors = p->n_keys / 2, each = p->N * p->rank, n = tensors == p->n_b ? tensors : CDR_MIN(tensors, (int64_t)1);
+        int64_t each = p->N * p->rank, n = p->layout == CDR_LORA_EXPERTS || p->layout == CDR_LORA_RUN ? p->n_b : p->n_keys > 0;
         f->keys += p->n_keys;
         f->halves += n;
         if (n == 1 || p->n_b == 1) f->nonzero += n * any(p->b, p->n_b * each);

@@ -1,0 +1,213 @@
+/* test_adapter_run.c: adapters of runs through the commands: a LoRA run, its base with --adapter, its final/ and its exports give the same bits where
+ * nothing is rounded; lora.adapter continues, and is refused where it does not fit; lora.serve_with refuses before step 0; known-failures.md, C. */
+#include "test.h"
+
+#include "adapter/adapter.h"
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[512];
+
+static const char *at(const char *name)
+{
+    static char path[8][1200];
+    static int k;
+    k = (k + 1) % 8;
+    (void)snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
+    return path[k];
+}
+
+static void put_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "wb");
+    T_CHECK(f && fwrite(text, 1, strlen(text), f) == strlen(text));
+    if (f) (void)fclose(f);
+}
+
+static void put_recipe(const char *name, const char *model, const char *more)
+{
+    char text[2400], file[80];
+    (void)snprintf(file, sizeof file, "%s.yaml", name);
+    (void)snprintf(text, sizeof text,
+                   "version: 1\nname: %s\nmodel: {path: %s}\ndata: {train: %s, eval_fraction: 0.2, tokenizer: byte}\noutput_dir: %s\neval: {tokens: 64}\n"
+                   "train: {steps: 2, balance: none, indexer: frozen, sequence_length: 64, micro_batch_tokens: 64, global_batch_tokens: 64}\n"
+                   "machine: {threads: 1}\nlog: {level: error}\n%s", name, model, at("text.txt"), at(name), more);
+    put_text(at(file), text);
+}
+
+/* A command in a process of its own (the engine's threads); what it returns, and the error's text. */
+typedef struct { int status; char id[48], text[1200]; double loss; } outcome;
+typedef struct { const char *verb, *a, *b; } call;
+
+static cdr_status run(const call *c, cdr_result *r, cdr_err *err)
+{
+    cdr_common q = { .quiet = true };
+    if (strcmp(c->verb, "train") == 0) return cdr_train(&(cdr_train_args){ .common = q, .recipe = c->a }, r, err);
+    if (strcmp(c->verb, "eval") == 0) return cdr_eval(&(cdr_eval_args){ .common = q, .model = c->a, .adapter = c->b }, r, err);
+    return cdr_verify_adapter(&(cdr_verify_adapter_args){ .common = q, .adapter = c->a, .base = c->b, .consumers = "peft" }, r, err);
+}
+
+static outcome go(const char *verb, const char *a, const char *b)
+{
+    int fd[2];
+    outcome o = { .status = 99 };
+    fflush(stdout);
+    fflush(stderr);
+    if (pipe(fd) != 0) return o;
+    pid_t pid = fork();
+    if (pid == 0) {
+        cdr_result r = { 0 };
+        cdr_err err = { 0 };
+        FILE *null = freopen("/dev/null", "w", stdout);
+        (void)null;
+        call c = { verb, a, b };
+        o.status = (int)run(&c, &r, &err);
+        memcpy(o.id, err.id, sizeof o.id);
+        memcpy(o.text, err.text, sizeof o.text);
+        const char *loss = r.json ? strstr(r.json, "\"loss\":") : NULL;
+        o.loss = loss ? strtod(loss + 7, NULL) : 0;
+        ssize_t n = write(fd[1], &o, sizeof o);
+        _exit(n == (ssize_t)sizeof o ? 0 : 1);
+    }
+    (void)close(fd[1]);
+    ssize_t n = read(fd[0], &o, sizeof o);
+    (void)close(fd[0]);
+    (void)waitpid(pid, NULL, 0);
+    if (n != (ssize_t)sizeof o) o.status = 98;
+    return o;
+}
+
+static void ok(outcome o)
+{
+    if (o.status != 0) fprintf(stderr, "  %d: %s\n", o.status, o.text);
+    T_CHECK(o.status == 0);
+}
+
+static void refused(outcome o, int status, const char *id, const char *text)
+{
+    T_CHECK(o.status == status);
+    T_STR(o.id, id);
+    T_HAS(o.text, text);
+}
+
+static cdr_status export_to(const char *source, const char *format, const char *out, cdr_err *err)
+{
+    cdr_result r = { 0 };
+    *err = (cdr_err){ 0 };
+    cdr_status st = cdr_export(&(cdr_export_args){ .source = source, .format = format, .out = out, .allow_drop = true }, &r, err);
+    cdr_result_free(&r);
+    return st;
+}
+
+/* The run, and its base with what the run left, in three forms: one loss, to the last bit. Experts one by one, and with shared outer factors. */
+static void base_and_adapter_are_the_run(void)
+{
+    static const char *const experts[] = { "per_expert", "shared_outer" };
+    put_recipe("base", "tiny-linear", "optimizer: {learning_rate: 1.0e-60}\n");
+    ok(go("train", at("base.yaml"), NULL));
+    double base = go("eval", at("base"), NULL).loss;
+    for (int i = 0; i < 2; i++) {
+        char more[300], name[40];
+        cdr_err err;
+        (void)snprintf(name, sizeof name, "lora%d", i);
+        (void)snprintf(more, sizeof more, "optimizer: {learning_rate: 1.0e-2}\nlora: {rank: 4, experts: %s, targets: [attention, kda_gates, dense_mlp, shared_experts]}\n", experts[i]);
+        put_recipe(name, "tiny-linear", more);
+        (void)snprintf(more, sizeof more, "%s.yaml", name);
+        ok(go("train", at(more), NULL));
+        outcome own = go("eval", at(name), NULL), with = go("eval", at("base"), at(name));
+        ok(own);
+        ok(with);
+        T_CHECK(own.loss > 0 && own.loss != base && own.loss == with.loss);
+        (void)snprintf(more, sizeof more, "%s/final", name);
+        outcome final = go("eval", at("base"), at(more));
+        ok(final);
+        T_NEAR(final.loss, own.loss, 1e-6);              /* a wrapper repeats what is shared */
+        (void)snprintf(more, sizeof more, "%s-peft", name);
+        T_CHECK(export_to(at(name), "peft", at(more), &err) == CDR_OK);
+        outcome each = go("eval", at("base"), at(more));
+        ok(each);
+        T_NEAR(each.loss, own.loss, 1e-6);
+        if (i == 0) T_CHECK(final.loss == own.loss && each.loss == own.loss);
+        ok(go("verify", at(name), "tiny-linear"));
+    }
+    refused(go("eval", at("lora0"), at("lora0")), CDR_EUSER, "adapter.has-own", "Name its base instead");
+    refused(go("eval", at("base"), at("base")), CDR_EDATA, "adapter.no-lora", "is no LoRA run");
+    refused(go("verify", at("lora0"), "tiny-v3"), CDR_EDATA, "adapter.unknown-key", "bind to nothing of tiny-v3");
+}
+
+/* B = 0 is the base, bit for bit: of each group of modules by itself (sglang 37704). */
+static void zero_b_is_the_base(void)
+{
+    static const char *const groups[] = { "attention", "kda_gates", "dense_mlp", "shared_experts" };
+    double base = go("eval", at("base"), NULL).loss;
+    for (int i = 0; i < CDR_COUNT(groups); i++) {
+        char name[40], file[60], more[200];
+        (void)snprintf(name, sizeof name, "zero%d", i);
+        (void)snprintf(file, sizeof file, "%s.yaml", name);
+        (void)snprintf(more, sizeof more, "optimizer: {learning_rate: 1.0e-60}\nlora: {rank: 4, targets: [%s]}\ncheckpoint: {final: none}\n", groups[i]);
+        put_recipe(name, "tiny-linear", more);
+        ok(go("train", at(file), NULL));
+        outcome o = go("eval", at("base"), at(name));
+        ok(o);
+        T_CHECK(o.loss == base && base > 0);
+        refused(go("verify", at(name), "tiny-linear"), CDR_EUSER, "adapter.zero", "the adapter does nothing");
+        T_CHECK(!cdr_exists(at(cdr_is_dir(at(name)) ? "zero0/final" : "none")));
+    }
+}
+
+/* lora.adapter: the first loss is the one that the run before it ended with; another rank, another place, are refused. */
+static void runs_start_from_adapters(void)
+{
+    char more[600];
+    const char *lora = "lora: {rank: %d, experts: per_expert, targets: [%s], adapter: %s, serve_with: [%s]}\noptimizer: {learning_rate: 1.0e-60}\n";
+    const char *all = "attention, kda_gates, dense_mlp, shared_experts";
+    (void)snprintf(more, sizeof more, lora, 4, all, at("lora0"), "peft");
+    put_recipe("again", "tiny-linear", more);
+    ok(go("train", at("again.yaml"), NULL));
+    T_CHECK(go("eval", at("again"), NULL).loss == go("eval", at("lora0"), NULL).loss);
+    (void)snprintf(more, sizeof more, lora, 8, all, at("lora0"), "peft");
+    put_recipe("rank", "tiny-linear", more);
+    refused(go("train", at("rank.yaml"), NULL), CDR_EUSER, "lora.adapter", "has rank 4 and scale 2");
+    (void)snprintf(more, sizeof more, lora, 4, "attention", at("lora0"), "peft");
+    put_recipe("lost", "tiny-linear", more);
+    refused(go("train", at("lost.yaml"), NULL), CDR_EUSER, "lora.adapter", "it would be lost");
+    (void)snprintf(more, sizeof more, lora, 4, all, "none", "peft, sglang");
+    put_recipe("serve", "tiny-linear", more);
+    refused(go("train", at("serve.yaml"), NULL), CDR_EUSER, "lora.serve", "sglang would drop");
+    T_CHECK(!cdr_exists(at("serve/checkpoints")));
+}
+
+/* Adapters on layer 1 alone touch layer 1 alone: no expert's index is taken for a layer's (PEFT 3318). */
+static void one_layer_is_one_layer(void)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_model *m = NULL;
+    cdr_lora_set set;
+    cdr_err err = { 0 };
+    put_recipe("layer", "tiny-linear", "lora: {rank: 4, experts: per_expert, targets: [attention], layers: 1}\noptimizer: {learning_rate: 1.0e-2}\n");
+    ok(go("train", at("layer.yaml"), NULL));
+    T_CHECK(cdr_model_load(&(cdr_model_spec){ .path = "tiny-linear" }, pool, &m, &err) == CDR_OK);
+    static const char *const source[] = { "layer", "layer/final" };
+    for (int k = 0; k < 2; k++) {
+        T_CHECK(cdr_lora_read(at(source[k]), m, pool, &set, &err) == CDR_OK && set.n == 9);
+        for (int i = 0; i < set.n; i++) T_CHECK(cdr_model_param_part(m, set.pair[i].i_param).layer == 1 && !set.pair[i].untargeted);
+    }
+    cdr_pool_free(pool);
+}
+
+int main(int argc, char **argv)
+{
+    t_filter = argc > 1 ? argv[1] : NULL;
+    char tmp[] = "/tmp/cadre-adapter-run-XXXXXX", text[6000] = "";
+    if (!mkdtemp(tmp)) return 99;
+    (void)snprintf(dir, sizeof dir, "%s", tmp);
+    cdr_log_set_level(CDR_LOG_ERROR);
+    for (int i = 0; i < 90; i++) (void)snprintf(text + strlen(text), sizeof text - strlen(text), "line %d of %d: hacker, kludge, cruft %d.\n", i, i * i, i * 7);
+    put_text(at("text.txt"), text);
+    T_RUN(base_and_adapter_are_the_run);
+    T_RUN(zero_b_is_the_base);
+    T_RUN(runs_start_from_adapters);
+    T_RUN(one_layer_is_one_layer);
+    if (!getenv("CADRE_KEEP")) (void)cdr_remove_tree(dir, NULL);
+    return t_end();
+}
