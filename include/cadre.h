@@ -57,6 +57,7 @@ typedef struct {
 
 typedef struct { cdr_common common; const char *recipe; const char *const *allow_change; int n_allow_change; } cdr_train_args;
 typedef struct { cdr_common common; const char *model, *adapter; const char *const *prompts; int n_prompts; bool raw; } cdr_generate_args;
+typedef struct { cdr_common common; const char *model, *adapter, *system; int thinking; /* 1 on, 0 off, -1 as the model's recipe says */ } cdr_chat_args;
 typedef struct { cdr_common common; const char *model, *adapter, *data, *compare; int64_t n_tokens; /* 0: all */ } cdr_eval_args;
 typedef struct { cdr_common common; const char *recipe; const char *const *print; int n_print; int rank; const char *layers;
                  bool require_fit; } cdr_plan_args;
@@ -79,6 +80,7 @@ typedef struct { cdr_common common; const char *family, *out, *from, *experts, *
 
 cdr_status cdr_train(const cdr_train_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_generate(const cdr_generate_args *a, cdr_result *r, cdr_err *err);
+cdr_status cdr_chat_command(const cdr_chat_args *a, cdr_result *r, cdr_err *err);      /* reads stdin, writes stdout */
 cdr_status cdr_eval(const cdr_eval_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_plan(const cdr_plan_args *a, cdr_result *r, cdr_err *err);
 cdr_status cdr_bench(const cdr_bench_args *a, cdr_result *r, cdr_err *err);
