@@ -67,7 +67,7 @@ static void answer(const char *line, size_t n, held *h)
     bool alone = st == CDR_OK && cdr_json_get(j, "jinja");
     if (alone) st = run_template(j, &w, &err);
     else if (st == CDR_OK) st = tokenizer_of(j, h, &err);
-    if (st == CDR_OK && !alone) st = rig_render(pool, j, h->tok, &out, &err);
+    if (st == CDR_OK && !alone) st = rig_render(pool, j, h->tok, NULL, &out, &err);
     if (st != CDR_OK) {
         cdr_jw_begin(&w, NULL, '{');
         cdr_jw_str(&w, "error", err.id);

@@ -61,10 +61,11 @@ static cdr_chat_spec rig_spec(const cdr_json *j, const cdr_tokenizer *tok)
     return s;
 }
 
-/* Opens, renders, closes. */
-static cdr_status rig_render(cdr_pool *pool, const cdr_json *j, const cdr_tokenizer *tok, cdr_chat_tokens *out, cdr_err *err)
+/* Opens, renders, closes. dir: in place of the case's, or NULL. */
+static cdr_status rig_render(cdr_pool *pool, const cdr_json *j, const cdr_tokenizer *tok, const char *dir, cdr_chat_tokens *out, cdr_err *err)
 {
     cdr_chat_spec s = rig_spec(j, tok);
+    if (dir) s.dir = dir;
     cdr_conversation c = rig_conversation(pool, cdr_json_get(j, "conversation"), cdr_json_bool(cdr_json_get(j, "record"), false));
     cdr_chat *chat;
     CDR_TRY(cdr_chat_open(&s, &chat, err));

@@ -81,7 +81,7 @@ static void usage_errors_exit_2(void)
 
 static void reserved_commands_say_so(void)
 {
-    static const char *const names[] = { "chat", "inspect", "onboard", "toy", "board", "mcp", "report" };
+    static const char *const names[] = { "board", "mcp", "report" };
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
         T_NEAR(run(names[i]), 2, 0);
         T_HAS(errors, "reserved: not in this version");

@@ -17,6 +17,7 @@ rm -f $dir.log
 seeds() { # fuzzer: the files it begins with
     case "$1" in
         fuzz_adapter) echo test/golden/adapter.gguf test/golden/adapter_seed.bin ;;
+        fuzz_jinja) echo tools/peers/templates/*.jinja ;;
         fuzz_json) echo test/golden/manifest.json machines/*.yaml ;;
         fuzz_manifest) echo test/golden/manifest.json ;;
         fuzz_model) echo models/*.yaml ;;

@@ -84,7 +84,7 @@ cdr_status cdr__model_load(cdr__opened *m, const char *adapter, cdr_err *err)
     CDR_TRY(cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err));
     CDR_TRY(cdr__session_device(s, err));
     cdr_restored at = { 0 };
-    CDR_TRY(m->ck ? cdr__restore(s, m->ck, (cdr_restore_opts){ .states = false }, &at, err) : cdr_exec_init(s->exec, (uint64_t)s->r.seed, err));
+    CDR_TRY(m->ck ? cdr__restore(s, m->ck, (cdr_restore_opts){ .states = false }, &at, err) : cdr__session_weights(s, err));
     return cdr__adapter_put(s, err);
 }
 

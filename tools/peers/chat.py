@@ -1,6 +1,6 @@
 """Chats: what the engine renders against a second renderer, token by token, and the goldens of test/test_chat.c.
 
-    chat.py golden            writes test/golden/chat.json (native formats, as pieces: independent of a tokenizer)
+    chat.py golden            writes test/golden/chat.json (native formats, as pieces: independent of a tokenizer) and jinja.json
     chat.py check BUILD       compares BUILD/chat_dump with the renderers here over written and random conversations
 
 Needs jinja2 and tiktoken. Exit code 1 where anything differs.
@@ -158,6 +158,13 @@ def write_golden():
     with open(os.path.join(GOLDEN, "chat.json"), "w") as f:
         f.write('{"texts": ' + json.dumps(TEXTS, ensure_ascii=True) + ',\n"cases": [\n' + ",\n".join(json.dumps(c, ensure_ascii=True, separators=(",", ":")) for c in cases) + "\n]}\n")
     print(f"{len(cases)} cases, {os.path.getsize(os.path.join(GOLDEN, 'chat.json'))} bytes")
+    cases = []
+    for source, kind in jinja_peer.all_templates():
+        text, error = jinja_peer.run(source, jinja_peer.jinja_cases.CONTEXT)
+        cases.append({"template": source, **({} if error is not None or kind == "refuse" else {"text": text})})
+    with open(os.path.join(GOLDEN, "jinja.json"), "w") as f:
+        f.write('{"context": ' + json.dumps(jinja_peer.jinja_cases.CONTEXT) + ',\n"cases": [\n' + ",\n".join(json.dumps(c) for c in cases) + "\n]}\n")
+    print(f"{len(cases)} templates, {os.path.getsize(os.path.join(GOLDEN, 'jinja.json'))} bytes")
 
 
 def compare(engine, case, tok, texts, failures):

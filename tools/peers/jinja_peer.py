@@ -50,11 +50,14 @@ def run(source, context):
         return None, f"{type(e).__name__}: {e}"
 
 
+def all_templates():
+    cases = [(t, "run") for t in jinja_cases.split(jinja_cases.TEMPLATES) + jinja_cases.LONG]
+    return cases + [(t, "error") for t in jinja_cases.split(jinja_cases.ERRORS)] + [(t, "refuse") for t in jinja_cases.split(jinja_cases.REFUSED)]
+
+
 def check_templates(engine, failures):
     counts = {"same": 0, "both refuse": 0, "refused": 0}
-    cases = [(t, "run") for t in jinja_cases.split(jinja_cases.TEMPLATES) + jinja_cases.LONG]
-    cases += [(t, "error") for t in jinja_cases.split(jinja_cases.ERRORS)] + [(t, "refuse") for t in jinja_cases.split(jinja_cases.REFUSED)]
-    for source, kind in cases:
+    for source, kind in all_templates():
         text, error = run(source, jinja_cases.CONTEXT)
         got = engine.render({"jinja": source, "context": jinja_cases.CONTEXT})
         if error is not None or kind == "refuse":
