@@ -43,6 +43,12 @@ static cdr_status run(const call *c, cdr_result *r, cdr_err *err)
 {
     cdr_common q = { .quiet = true };
     if (strcmp(c->verb, "train") == 0) return cdr_train(&(cdr_train_args){ .common = q, .recipe = c->a }, r, err);
+    if (strcmp(c->verb, "toy") == 0) return cdr_toy(&(cdr_toy_args){ .common = q, .family = c->a, .out = c->b }, r, err);
+    if (strncmp(c->verb, "merge", 5) == 0) {
+        bool bf16 = strcmp(c->verb, "merge-bf16") == 0, force = strcmp(c->verb, "merge-force") == 0;
+        return cdr_merge(&(cdr_merge_args){ .common = q, .base = at("toy"), .adapter = c->a, .out = c->b, .experts = bf16 ? "bf16" : NULL, .min_survival = 0.9, .force = force },
+                         r, err);
+    }
     if (strcmp(c->verb, "eval") == 0) return cdr_eval(&(cdr_eval_args){ .common = q, .model = c->a, .adapter = c->b }, r, err);
     return cdr_verify_adapter(&(cdr_verify_adapter_args){ .common = q, .adapter = c->a, .base = c->b, .consumers = "peft" }, r, err);
 }
@@ -195,6 +201,94 @@ static void one_layer_is_one_layer(void)
     cdr_pool_free(pool);
 }
 
+/* Tensors of two directories: of those that the adapter does not touch the bytes are the same; what it touches in BF16 is W + scale B A rounded once,
+ * and packed experts keep their scales. */
+static void check_merged(const char *merged, const cdr_lora_set *set, cdr_model *m, bool bf16)
+{
+    cdr_pool *pool = cdr_pool_new();
+    cdr_hf *a = NULL, *b = NULL;
+    cdr_weights *wa = NULL, *wb = NULL;
+    cdr_model *mb = NULL;
+    cdr_err err = { 0 };
+    int64_t copied = 0, scales = 0;
+    T_CHECK(cdr_hf_open(at("toy"), &a, &err) == CDR_OK && cdr_hf_open(merged, &b, &err) == CDR_OK);
+    T_CHECK(cdr_model_load(&(cdr_model_spec){ .path = merged }, pool, &mb, &err) == CDR_OK);
+    if (!a || !b || !mb) return;
+    T_CHECK(cdr_weights_open(m, a, &wa, &err) == CDR_OK && cdr_weights_open(mb, b, &wb, &err) == CDR_OK);
+    for (int64_t i = 0; wa && wb && i < cdr_model_params(m); i++) {
+        const cdr_lora_pair *p = NULL;
+        for (int k = 0; k < set->n; k++) if (set->pair[k].i_param == i) p = &set->pair[k];
+        if (!p) continue;
+        int64_t n = CDR_MAX(p->experts, (int64_t)1) * p->N;
+        float *x = cdr_pool_alloc(pool, sizeof *x * (size_t)(n * p->K)), *y = cdr_pool_alloc(pool, sizeof *y * (size_t)(n * p->K));
+        T_CHECK(cdr_weights_read(wa, i, 0, n, CDR_F32, x, &err) == CDR_OK && cdr_weights_read(wb, i, 0, n, CDR_F32, y, &err) == CDR_OK);
+        if (p->experts > 0 && !bf16) continue;
+        cdr_lora_add(p, 0, n, x);
+        for (int64_t k = 0; k < n * p->K; k++) {
+            uint16_t h;
+            float r;
+            cdr_from_f32(CDR_BF16, &x[k], &h, 1);
+            cdr_to_f32(CDR_BF16, &h, &r, 1);
+            T_CHECK(r == y[k]);
+        }
+    }
+    for (int64_t i = 0; i < cdr_hf_count(a); i++) {
+        const char *name = cdr_hf_name(a, i);
+        int64_t k = cdr_hf_find(b, name);
+        cdr_hf_tensor x, y;
+        bool touched = (strstr(name, "_proj.weight") || strstr(name, "kv_a_proj")) && !strstr(name, "res_proj") && !strstr(name, "routed_expert"), expert = strstr(name, ".experts.") != NULL;
+        if (touched || (expert && !strstr(name, "_scale")) || (expert && bf16)) continue;
+        T_CHECK(k >= 0 && cdr_hf_tensor_at(a, i, &x, &err) == CDR_OK && cdr_hf_tensor_at(b, k, &y, &err) == CDR_OK);
+        if (k < 0) continue;
+        size_t bytes = x.t->end - x.t->begin;
+        T_CHECK(y.t->end - y.t->begin == bytes && memcmp(x.data, y.data, bytes) == 0);
+        copied++;
+        scales += expert;
+    }
+    T_CHECK(copied > 20 && (scales > 20) == !bf16);
+    if (wa) cdr_weights_close(wa);
+    if (wb) cdr_weights_close(wb);
+    cdr_hf_close(a);
+    cdr_hf_close(b);
+    cdr_pool_free(pool);
+}
+
+/* base + adapter and the merged weights agree to rounding; a delta that packing would swallow is refused; another base is refused. */
+static void merged_is_base_and_adapter(void)
+{
+    char model[1200], file[60];
+    cdr_pool *pool = cdr_pool_new();
+    cdr_model *m = NULL;
+    cdr_lora_set set;
+    cdr_err err = { 0 };
+    (void)snprintf(model, sizeof model, "%s", at("toy"));
+    ok(go("toy", "kimi_k3", model));
+    put_recipe("k3", model, "lora: {rank: 4, experts: per_expert, targets: [attention, dense_mlp, shared_experts]}\noptimizer: {learning_rate: 3.0e-2}\n");
+    ok(go("train", at("k3.yaml"), NULL));
+    ok(go("verify", at("k3"), model));
+    refused(go("merge", at("k3"), at("m0")), CDR_EUSER, "merge.survival", "would survive, below --min-survival 0.90");
+    T_CHECK(!cdr_exists(at("m0")));
+    ok(go("merge-bf16", at("k3"), at("m1")));
+    ok(go("merge-force", at("k3/final"), at("m2")));
+    T_CHECK(cdr_model_load(&(cdr_model_spec){ .path = model }, pool, &m, &err) == CDR_OK);
+    T_CHECK(cdr_lora_read(at("k3"), m, pool, &set, &err) == CDR_OK && set.has_hash);
+    check_merged(at("m1"), &set, m, true);
+    check_merged(at("m2"), &set, m, false);
+    double own = go("eval", at("k3"), NULL).loss, base = 0, merged = 0;
+    for (int i = 0; i < 2; i++) {                        /* a run that changes nothing, of the base and of the merged weights */
+        (void)snprintf(file, sizeof file, "still%d", i);
+        put_recipe(file, i == 0 ? model : at("m1"), "optimizer: {learning_rate: 1.0e-60}\nlora: {rank: 1, targets: [o_proj]}\ncheckpoint: {final: none}\n");
+        (void)snprintf(file, sizeof file, "still%d.yaml", i);
+        ok(go("train", at(file), NULL));
+        (void)snprintf(file, sizeof file, "still%d", i);
+        *(i == 0 ? &base : &merged) = go("eval", at(file), NULL).loss;
+    }
+    T_CHECK(own > 0 && fabs(base - own) > 0.05);
+    T_NEAR(merged, own, 0.004);
+    refused(go("verify", at("k3"), at("m2")), CDR_EUSER, "adapter.other-base", "was trained on a base with hash");
+    cdr_pool_free(pool);
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
@@ -208,6 +302,7 @@ int main(int argc, char **argv)
     T_RUN(zero_b_is_the_base);
     T_RUN(runs_start_from_adapters);
     T_RUN(one_layer_is_one_layer);
+    T_RUN(merged_is_base_and_adapter);
     if (!getenv("CADRE_KEEP")) (void)cdr_remove_tree(dir, NULL);
     return t_end();
 }
