@@ -82,7 +82,7 @@ static void families(void)
 {
     static const char *const FAMILY[] = { "kimi_k3", "kimi-k31", "kimi_linear", "deepseek_v3", "deepseek_v32", "deepseek_v2", "glm_moe_dsa" };
     for (int k = 0; k < CDR_COUNT(FAMILY); k++) {
-        char one[1024], two[1024];
+        char one[1024], two[1040];
         (void)snprintf(one, sizeof one, "%s", in_dir(FAMILY[k]));
         (void)snprintf(two, sizeof two, "%s-export", one);
         T_CHECK(toy(FAMILY[k], one, NULL, NULL) == CDR_OK);

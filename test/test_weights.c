@@ -319,7 +319,7 @@ static void packed_codes_are_exact(void)
                 int nibble = half ? code >> 4 : code & 15;
                 double exact = ldexp(VALUE[nibble & 7] * (nibble & 8 ? -1 : 1), s - 127);
                 uint16_t b = cdr_f32_to_bf16(x[half]);
-                wrong += (double)x[half] != exact || (double)cdr_bf16_to_f32(b) != exact || signbit(x[half]) != (nibble & 8 ? 1 : 0);
+                wrong += (double)x[half] != exact || (double)cdr_bf16_to_f32(b) != exact || (signbit(x[half]) != 0) != (nibble >= 8);
             }
             cdr_mxfp4_encode_as(x, &scale, again, 32);
             wrong += memcmp(codes, again, 16) != 0;
@@ -429,7 +429,7 @@ static void integers_are_refused(void)
     (void)snprintf(keep, sizeof keep, "%s", in_dir("v3-int4"));
     (void)snprintf(path, sizeof path, "%s", in_dir("v3-int4-changed"));
     write_single("tiny-v3", keep, CDR_BF16);
-    char two[1024];
+    char two[1040];
     (void)snprintf(two, sizeof two, "%s-two", path);
     edit(keep, two, &(change){ DROP, "model.layers.1.mlp.experts.0.gate_proj.weight", NULL, 0, 0 });
     edit(two, path, &(change){ ADD, "I32", "model.layers.1.mlp.experts.0.gate_proj.weight_packed", 0, 0 });

@@ -300,6 +300,7 @@ static cdr_status make(toy *t, cdr_result *r, cdr_err *err)
     CDR_TRY(cdr__experts_word(t->a->experts, &experts, err));
     CDR_TRY(cdr__shard_size(t->a->shard_size, &shard_bytes, err));
     CDR_TRY(load_models(t, err));
+    if (experts < 0 && packed_release(t->family)) experts = CDR_MXFP4;
     if (!t->from) CDR_TRY(declare(t, err));
     CDR_TRY(make_sides(t, experts, &s, err));
     cdr_weights_out o = { .model = t->model, .rows = rows, .ctx = t, .experts = experts, .shard_bytes = shard_bytes,
