@@ -3,6 +3,7 @@
 
 #include "tokenizer/pattern.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
 
 static char dir[] = "/tmp/cadre-test-tokenizer-XXXXXX";
 
@@ -124,7 +125,7 @@ static void pattern_meaning(void)
     pieces("a{4,}|a", "aaaaaaxaaa", "aaaaaa|x|a|a|a");
     pieces("(a|b){2,3}", "ababab", "aba|bab");
     pieces("[\\p{L}&&[^\\p{Han}]]+|\\p{Han}+", "ab\xe4\xb8\xadk\xc3\xa9", "ab|\xe4\xb8\xad|k\xc3\xa9");
-    pieces("(?i:'s|k)", "'S'\xc5\xbf\xe2\x84\xaa's", "'S|'\xc5\xbf|\xe2\x84\xaa|'s");
+    pieces("(?i:'s|'k)|.", "'S'\xc5\xbf'\xe2\x84\xaa's'x", "'S|'\xc5\xbf|'\xe2\x84\xaa|'s|'|x");
     pieces("[^a\\-z]+", "a-bz", "a-|b|z");
     pieces("[+--]+", "a+,-b", "a|+,-|b");
     pieces(".+|\n", "ab\ncd", "ab|\n|cd");
@@ -148,10 +149,13 @@ static void patterns_that_are_not_known(void)
 {
     static const char *const table[][2] = {
         { "a*?", "\"*?\"" }, { "a++", "\"++\"" }, { "^a", "\"^\"" }, { "a$", "\"$\"" }, { "\\b", "\"\\b\"" }, { "\\w+", "\"\\w\"" }, { "\\p{Greek}", "\"\\p{Greek}\"" },
-        { "(?<n>a)", "\"(?<n\"" }, { "(?<!a)b", "\"(?<!\"" }, { "(?!ab)c", "\"(?!ab\"" }, { "[a", "a class without an end" }, { "(a", "a ( has no )" }, { "a)", "no ( before it" },
-        { "[z-a]", "no range" }, { "a{2", "\"{2\"" }, { "a{3,2}", "no {n}" }, { "a**", "doubled" }, { "[[:alpha:]]", "POSIX" }, { "a*", "nothing at all" }, { "", "nothing at all" },
+        { "(?<n>a)", "\"(?<n\"" }, { "(?<!a)b", "\"(?<!\"" }, { "(?!ab)c", "\"(?!ab\"" }, { "[a", "a class without an end" },
+        { "(a", "a ( has no )" }, { "a)", "no ( before it" },
+        { "[z-a]", "no range" }, { "a{2", "\"{2\"" }, { "a{3,2}", "no {n}" }, { "a**", "doubled" }, { "[[:alpha:]]", "POSIX" }, { "a*", "nothing at all" },
+        { "", "nothing at all" },
         { "(?i:\\p{L})", "without regard to case" }, { "(?:(?:a{100}){100}){100}", "longer than patterns" }, { "\\p{L", "no }" }, { "\\", "nothing follows" },
-        { "((((((((((((((((a))))))))))))))))", "nested too deeply" }, { "[[[[[[[[[[[[[[[[[a]]]]]]]]]]]]]]]]]", "nested too deeply" }, { "*a", "nothing that it belongs to" },
+        { "((((((((((((((((a))))))))))))))))", "nested too deeply" }, { "[[[[[[[[[[[[[[[[[a]]]]]]]]]]]]]]]]]", "nested too deeply" },
+        { "*a", "nothing that it belongs to" },
     };
     for (int i = 0; i < CDR_COUNT(table); i++) pattern_refused(table[i][0], table[i][1]);
 }
@@ -275,12 +279,12 @@ static void long_pieces_as_defined(void)
 static void cuts_of_long_texts(void)
 {
     enum { N = 900001 };
-    static const char *const more[] = { "aa", "  " };
+    static const char *const more[] = { "aa", "  ", " a" };
     char *text = malloc(N);
     int32_t *ids = malloc(sizeof *ids * N);
     cdr_tokenizer *tok = NULL;
     cdr_err err;
-    ranks_file("cut.model", more, 2, NULL);
+    ranks_file("cut.model", more, 3, NULL);
     T_CHECK(open_at("tiktoken", "cut.model", 0, 0, &tok, &err) == CDR_OK);
     memset(text, 'a', N);
     T_CHECK(cdr_tokenizer_encode(tok, text, 25000, ids) == 12500);
@@ -295,7 +299,9 @@ static void cuts_of_long_texts(void)
     T_CHECK(n == want && n > N / 2);
     memset(text, ' ', 25001);
     text[25001] = 'a';
-    T_CHECK(cdr_tokenizer_encode(tok, text, 25002, ids) == 12500 + 1 + 1);                 /* the space beyond the cut stands alone, "a" apart from it */
+    T_CHECK(cdr_tokenizer_encode(tok, text, 25002, ids) == 12500 + 1);                     /* the space beyond the cut goes with the "a" */
+    for (int i = 0; i < 40001; i++) text[i] = i % 2 ? ' ' : 'a';
+    T_CHECK(cdr_tokenizer_encode(tok, text, 40001, ids) == 20001);                         /* no run is long, so nothing is cut: "a", then " a" */
     cdr_tokenizer_close(tok);
     free(ids);
     free(text);
@@ -497,6 +503,28 @@ static void added_and_odd_tokens(void)
     (void)remove(in_dir("tokenizer_config.json"));
 }
 
+/* Composition: marks of one class in their order, blocked ones stay, Hangul by arithmetic, what is no UTF-8 stays where it is. */
+static void canonical_composition(void)
+{
+    static const char *const table[][2] = {
+        { "a\xcc\x81", "\xc3\xa1" },                                             /* a U+0301 */
+        { "a\xcc\x85\xcc\x81", "a\xcc\x85\xcc\x81" },                        /* U+0305 has the class of U+0301 and blocks it */
+        { "a\xcc\x81\xcc\xa3", "\xe1\xba\xa1\xcc\x81" },                    /* U+0323 has a lower class, goes first and composes */
+        { "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8", "\xea\xb0\x81" },      /* U+1100 U+1161 U+11A8 */
+        { "\xe2\x84\xa6", "\xce\xa9" },                                         /* U+2126 is U+03A9 */
+        { "\xe0\xa5\x98", "\xe0\xa4\x95\xe0\xa4\xbc" },                     /* U+0958 is never composed */
+        { "e\xff\xcc\x81", "e\xff\xcc\x81" }, { "", "" }, { "abc", "abc" },
+    };
+    for (int i = 0; i < CDR_COUNT(table); i++) {
+        cdr_text t = { 0 };
+        size_t n = strlen(table[i][0]), want = strlen(table[i][1]);
+        cdr__nfc(table[i][0], n, &t);
+        T_CHECK(t.n == want && (want == 0 || memcmp(t.s, table[i][1], want) == 0));
+        T_CHECK(!cdr__nfc_is(table[i][0], n) || strcmp(table[i][0], table[i][1]) == 0);
+        cdr_text_free(&t);
+    }
+}
+
 /* ---- what tiktoken and tokenizers say (tools/peers/tokenizers.py golden) --------------------------------------- */
 
 static void one_case(const cdr_json *j, cdr_tokenizer **tok, cdr_text *file)
@@ -579,6 +607,7 @@ int main(int argc, char **argv)
     T_RUN(names_of_slots);
     T_RUN(what_json_cannot_say);
     T_RUN(added_and_odd_tokens);
+    T_RUN(canonical_composition);
     T_RUN(ids_of_the_packages);
     (void)cdr_remove_tree(dir, &err);
     return t_end();

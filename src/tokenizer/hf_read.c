@@ -187,7 +187,8 @@ static int64_t unmap(const reader *r, const char *s, size_t n, char *out)
 static cdr_status take_string(reader *r, const char *what, const char *s, int64_t id)
 {
     if (id < 0 || id >= r->n_ids)
-        CDR_FAIL_ID(r->err, CDR_EDATA, "tokenizer.bad-file", "%s: %s \"%.60s\" has the id %lld; ids are 0 to %d here", r->path, what, s, (long long)id, CDR__MAX_VOCAB - 1);
+        CDR_FAIL_ID(r->err, CDR_EDATA, "tokenizer.bad-file", "%s: %s \"%.60s\" has the id %lld; ids are 0 to %d here", r->path, what, s, (long long)id,
+                    CDR__MAX_VOCAB - 1);
     if (!*s) return bad(r, "a token is the empty string");
     if (strlen(s) > 2 * CDR__MAX_TOKEN) return bad_text(r, "a token of more than 1,024 bytes, which no vocabulary has:", s);
     if (r->string[id] && strcmp(r->string[id], s) != 0)

@@ -179,7 +179,7 @@ void cdr__nfc(const char *text, size_t bytes, cdr_text *out)
     for (size_t i = 0, first; i < bytes;) {
         uint32_t c = cdr__utf8(text + i, bytes - i, &first);
         size_t end = i + first;
-        while (end < bytes && !border(cdr__utf8(text + end, bytes - end, &k))) end += k;
+        while (c != CDR__NO_UTF8 && end < bytes && !border(cdr__utf8(text + end, bytes - end, &k))) end += k;
         if (end > i + first || !plain(c)) {
             cdr_text_append(out, text + copied, i - copied);
             for (size_t at = i; at < end; at += k) decompose(&r, cdr__utf8(text + at, end - at, &k));

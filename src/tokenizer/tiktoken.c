@@ -153,8 +153,8 @@ static cdr_status slot_number(const char *path, const char *key, int base, int s
     for (size_t i = 0; i < n && x <= CDR__MAX_VOCAB; i++) x = key[i] >= '0' && key[i] <= '9' ? x * 10 + (key[i] - '0') : INT32_MAX;
     if (n == 0 || x > CDR__MAX_VOCAB) CDR_FAIL_ID(err, CDR_EDATA, "tokenizer.bad-file", "%s: added_tokens_decoder has the key \"%s\", which is no id", path, key);
     if (x < base || (special > 0 && x >= base + special) || x >= base + MAX_SPECIAL)
-        CDR_FAIL_ID(err, CDR_EDATA, "tokenizer.bad-file", "%s: added_tokens_decoder names id %lld, but special slots are %d to %d. These files do not belong together", path,
-                    (long long)x, base, base + (special > 0 ? special : MAX_SPECIAL) - 1);
+        CDR_FAIL_ID(err, CDR_EDATA, "tokenizer.bad-file", "%s: added_tokens_decoder names id %lld, but special slots are %d to %d. These files do not belong together",
+                    path, (long long)x, base, base + (special > 0 ? special : MAX_SPECIAL) - 1);
     *id = x;
     return CDR_OK;
 }
@@ -203,7 +203,8 @@ static cdr_status make_bpe(cdr_tokenizer *tok, int base, const char *path, const
     }
     int missing = cdr__bpe_bytes(b);
     if (missing >= 0)
-        CDR_FAIL_ID(err, CDR_EDATA, "tokenizer.bad-file", "%s: no token is the byte 0x%02x alone, so not every text has ids. Copy the file again", path, (unsigned)missing);
+        CDR_FAIL_ID(err, CDR_EDATA, "tokenizer.bad-file", "%s: no token is the byte 0x%02x alone, so not every text has ids. Copy the file again", path,
+                    (unsigned)missing);
     for (int id = 0; id < base; id++) {
         const char *s = tok->text + tok->at[id];
         size_t n = tok->at[id + 1] - tok->at[id];
@@ -235,7 +236,8 @@ static cdr_status read_model(cdr_tokenizer *tok, const cdr_tokenizer_spec *s, co
     *special = s->special;
     if (st == CDR_OK && r.n == 0) st = cdr_fail(err, CDR_EDATA, "tokenizer.bad-file", "%s: holds no token. Copy the file again", path);
     if (st == CDR_OK && s->base > 0 && r.n != s->base)
-        st = cdr_fail(err, CDR_EDATA, "tokenizer.bad-file", "%s: %d tokens, the model has %d beside its special ids. This file belongs to another model", path, r.n, s->base);
+        st = cdr_fail(err, CDR_EDATA, "tokenizer.bad-file", "%s: %d tokens, the model has %d beside its special ids. This file belongs to another model", path, r.n,
+                      s->base);
     if (st == CDR_OK) st = read_names(c->root, c->path, r.n, special, c->names, err);
     uint32_t *at = NULL;
     if (st == CDR_OK) st = by_rank(&r, *special, &tok->text, &at);
