@@ -13,6 +13,10 @@ setup:
 demo: all
 	@tools/demo.sh $(BUILD)
 
+# LoRA on somebody else's checkpoint and on conversations: toy, onboard, train, export, verify, merge, chat
+adapt: all
+	@tools/adapt.sh $(BUILD)
+
 check: all
 	@tools/check.sh $(BUILD)
 

@@ -1,8 +1,40 @@
 /* model_cmd.c: eval: held-out loss of a model from a run, a checkpoint or a directory. */
-#include "train/model_open.h"
+#include "train/answers.h"
 #include <stdlib.h>
 
-static cdr_status eval_one(const cdr_eval_args *a, const char *model, const char *adapter, cdr_eval_sum *sum, int *rank, cdr_err *err)
+typedef struct { cdr_answers n; cdr_text text; } eval_extra;       /* of --answers: figures, and the lines that say them */
+
+/* What a model said first, quoted in one line. */
+static void quote(cdr_text *t, const char *label, const char *s)
+{
+    cdr_text_printf(t, "%s", label);
+    for (int64_t i = 0; s[i] && i < 400; i++) {
+        const unsigned char c = (unsigned char)s[i];
+        if (c == '\n') cdr_text_printf(t, "\\n");
+        else if (c >= 32 && c != 127) cdr_text_append(t, s + i, 1);
+    }
+    cdr_text_printf(t, "\n");
+}
+
+static void answers_text(cdr_text *t, const cdr_answers *w)
+{
+    cdr_text_printf(t, "answers   %lld greedy, %lld word for word, overlap of words (F1) %.3f, %.1f s\n", (long long)w->n, (long long)w->exact, w->f1, w->seconds);
+    quote(t, "asked     ", w->prompt);
+    quote(t, "said      ", w->said);
+    quote(t, "given     ", w->given);
+}
+
+static void answers_json(cdr_jw *w, const cdr_answers *x)
+{
+    cdr_jw_begin(w, "answers", '{');
+    cdr_jw_int(w, "n", x->n);
+    cdr_jw_int(w, "exact", x->exact);
+    cdr_jw_real(w, "word_f1", x->f1);
+    cdr_jw_real(w, "seconds", x->seconds);
+    cdr_jw_end(w, '}');
+}
+
+static cdr_status eval_one(const cdr_eval_args *a, const char *model, const char *adapter, cdr_eval_sum *sum, eval_extra *more, int *rank, cdr_err *err)
 {
     cdr__opened m;
     cdr_session *s = &m.s;
@@ -19,6 +51,13 @@ static cdr_status eval_one(const cdr_eval_args *a, const char *model, const char
     if (st == CDR_OK) st = cdr__session_data(s, err);
     if (st == CDR_OK) st = cdr__model_load(&m, adapter, err);
     if (st == CDR_OK) st = cdr__evaluate(s, a->n_tokens > 0 ? a->n_tokens : CDR_ALL, sum, err);
+    if (st == CDR_OK && a->n_answers > 0) {
+        cdr_answers said;
+        st = cdr__answers(&m, a->n_answers, &said, err);
+        if (st == CDR_OK) answers_text(&more->text, &said);
+        said.prompt = said.said = said.given = NULL;              /* of the pool that goes */
+        if (st == CDR_OK) more->n = said;
+    }
     *rank = s->rank;
     cdr__model_close(&m);
     return st;
@@ -34,7 +73,7 @@ static void eval_text(cdr_text *t, const cdr_eval_sum *e)
                     n, b, e->seconds);
 }
 
-static void eval_json(cdr_jw *w, const char *key, const cdr_eval_sum *e)
+static void eval_json(cdr_jw *w, const char *key, const cdr_eval_sum *e, const cdr_answers *said)
 {
     cdr_jw_begin(w, key, '{');
     cdr_jw_real(w, "loss", e->loss);
@@ -43,6 +82,7 @@ static void eval_json(cdr_jw *w, const char *key, const cdr_eval_sum *e)
     cdr_jw_int(w, "tokens", e->tokens);
     cdr_jw_int(w, "bytes", e->bytes);
     cdr_jw_real(w, "seconds", e->seconds);
+    if (said->n > 0) answers_json(w, said);
     cdr_jw_end(w, '}');
 }
 
@@ -50,22 +90,31 @@ cdr_status cdr_eval(const cdr_eval_args *a, cdr_result *r, cdr_err *err)
 {
     cdr_eval_sum one, two = { 0 };
     int rank;
-    CDR_TRY(eval_one(a, a->model, a->adapter, &one, &rank, err));
-    if (a->compare) CDR_TRY(eval_one(a, a->compare, NULL, &two, &rank, err));
-    if (rank != 0) return CDR_OK;
+    eval_extra of_one = { 0 }, of_two = { 0 };
+    cdr_status st = eval_one(a, a->model, a->adapter, &one, &of_one, &rank, err);
+    if (st == CDR_OK && a->compare) st = eval_one(a, a->compare, NULL, &two, &of_two, &rank, err);
+    if (st != CDR_OK || rank != 0) {
+        cdr_text_free(&of_one.text);
+        cdr_text_free(&of_two.text);
+        return st;
+    }
     cdr_text text = { 0 }, json = { 0 };
     cdr_jw w = { .t = &json };
     eval_text(&text, &one);
+    if (of_one.text.n) cdr_text_append(&text, of_one.text.s, of_one.text.n);
     if (!a->compare) {
-        eval_json(&w, NULL, &one);
+        eval_json(&w, NULL, &one, &of_one.n);
     } else {
         eval_text(&text, &two);
+        if (of_two.text.n) cdr_text_append(&text, of_two.text.s, of_two.text.n);
         cdr_text_printf(&text, "difference %+.4f nats/token, %+.4f bits/byte (second minus first)\n", two.loss - one.loss, two.bits_per_byte - one.bits_per_byte);
         cdr_jw_begin(&w, NULL, '{');
-        eval_json(&w, "model", &one);
-        eval_json(&w, "compare", &two);
+        eval_json(&w, "model", &one, &of_one.n);
+        eval_json(&w, "compare", &two, &of_two.n);
         cdr_jw_end(&w, '}');
     }
+    cdr_text_free(&of_one.text);
+    cdr_text_free(&of_two.text);
     r->text = text.s;
     r->json = json.s;
     return CDR_OK;

@@ -71,6 +71,17 @@ cdr_status cdr__model_layout(cdr__opened *m, cdr_err *err)
     return CDR_OK;
 }
 
+/* Nothing of a directory trains here: its experts stay packed and mapped, its matrices lie as products read them. */
+static void hold_still(cdr_session *s)
+{
+    const int64_t n = cdr_model_params(s->model);
+    const char **name = cdr_pool_alloc(s->pool, sizeof *name * (size_t)(n + 1));
+    for (int64_t i = 0; i < n; i++) name[i] = cdr_model_param(s->model, i);
+    s->opts.freeze = name;
+    s->opts.n_freeze = (int32_t)n;
+    s->opts.indexer_train = false;
+}
+
 cdr_status cdr__model_load(cdr__opened *m, const char *adapter, cdr_err *err)
 {
     cdr_session *s = &m->s;
@@ -81,6 +92,7 @@ cdr_status cdr__model_load(cdr__opened *m, const char *adapter, cdr_err *err)
     CDR_TRY(cdr__session_opts(s, kind, s->device->isa, n_threads, err));
     s->opts.infer_only = true;
     s->opts.n_micro = 1;
+    if (!m->ck && !adapter) hold_still(s);
     CDR_TRY(cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err));
     CDR_TRY(cdr__session_device(s, err));
     cdr_restored at = { 0 };
