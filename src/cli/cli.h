@@ -45,7 +45,7 @@ typedef struct {
 } cli_command;
 
 extern const cli_command cli_train, cli_generate, cli_chat, cli_eval, cli_plan, cli_bench, cli_check, cli_config, cli_launch, cli_doctor, cli_version, cli_data,
-                         cli_export, cli_verify_adapter, cli_merge, cli_inspect, cli_toy;
+                         cli_export, cli_verify_adapter, cli_merge, cli_inspect, cli_onboard, cli_toy;
 extern const cli_command *const cli_commands[];      /* ends with NULL */
 
 cdr_status cli_parse(const cli_command *c, int argc, char **argv, cli_args *a, cdr_err *err);      /* argv: what follows the command's name */

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 const cli_command *const cli_commands[] = { &cli_train, &cli_generate, &cli_chat, &cli_eval, &cli_plan, &cli_bench, &cli_check, &cli_config, &cli_data, &cli_toy,
-                                            &cli_export, &cli_verify_adapter, &cli_merge, &cli_launch, &cli_doctor, &cli_version, &cli_inspect, NULL };
-static const char *const reserved[] = { "onboard", "board", "mcp", "report" };
+                                            &cli_export, &cli_verify_adapter, &cli_merge, &cli_launch, &cli_doctor, &cli_version, &cli_inspect, &cli_onboard, NULL };
+static const char *const reserved[] = { "board", "mcp", "report" };
 
 static void json_error(cdr_jw *w, const cdr_err *err)
 {
