@@ -41,7 +41,7 @@ static cdr_status rows(void *ctx, int64_t i_param, int64_t first_row, int64_t n_
     float *x = cdr_alloc(sizeof *x * (size_t)n);
     for (int64_t i = 0; i < n; i++) x[i] = value_of(m, i_param, first_row * cols + i, p.n_dim == 1 ? 1 : cols);
     (void)e;
-    cdr_from_f32(dtype, x, dst, (size_t)n);
+    cdr_from_f32(dtype, x, dst, n);
     cdr_free(x);
     return CDR_OK;
 }

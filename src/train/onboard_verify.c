@@ -60,7 +60,7 @@ static void row_of(const verify *v, const cdr_st_tensor *t, int64_t row, int64_t
     char *copy = cdr_alloc((size_t)cols * width);
     memcpy(copy, p + (size_t)row * (size_t)cols * width, (size_t)cols * width);
     if (t->dtype == CDR_F64) for (int64_t i = 0; i < cols; i++) { double x; memcpy(&x, copy + i * 8, 8); out[i] = (float)x; }
-    else cdr_to_f32(t->dtype, copy, out, (size_t)cols);
+    else cdr_to_f32(t->dtype, copy, out, cols);
     cdr_free(copy);
 }
 
