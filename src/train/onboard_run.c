@@ -147,6 +147,7 @@ static cdr_val input(cdr_graph *g, const char *name, int64_t n) { return cdr_gra
 static cdr_status build(interpreter *x, const cdr_session *s, cdr_err *err)
 {
     x->g = cdr_graph_new(s->pool, &x->b, "eval", err);
+    cdr_graph_list(x->g, "micro");
     CDR_TRY(s->builder.declare(s->builder.model, x->g, err));
     x->g->scope = CDR_TURN;
     x->io = (cdr_io){ .mode = CDR_MODE_EVAL, .T = s->T, .S = s->T, .compute = CDR_F32, .sequence = s->T, .balance_own = true, .targets_T = CDR_NONE, .weights_T = CDR_NONE,
