@@ -107,6 +107,20 @@ static void user_errors_exit_1_and_keep_their_id(void)
                   "Give its row place: expert, or take parallel.expert=1 [parallel.expert]");
 }
 
+/* Another model's tokenizer is refused before anything is written; and there are two ways to have none. */
+static void tokenizer_of_another_model(void)
+{
+    const char *out_dir = cdr_pool_printf(pool, "%s/never", dir);
+    T_NEAR(run(cdr_pool_printf(pool, "train tiny-test --out %s --set data.tokenizer=test/golden/tokenizer", out_dir)), 3, 0);
+    T_STR(errors, "error: tiktoken.model: 956 tokens, the model has 512; ids would not match. Remove data.tokenizer (--set data.tokenizer) to use the model's own byte "
+                  "tokenizer [tokenizer.vocab-mismatch]\n");
+    T_NEAR(run(cdr_pool_printf(pool, "train tiny-test --out %s --set data.tokenizer=test/golden/tokenizer/qwen2.json", out_dir)), 3, 0);
+    T_HAS(errors, "qwen2.json: 706 tokens, the model has 512");
+    T_NEAR(run(cdr_pool_printf(pool, "train tiny-test --out %s --set data.tokenizer=test/golden", out_dir)), 3, 0);
+    T_HAS(errors, "[tokenizer.no-file]");
+    T_CHECK(!cdr_exists(out_dir));
+}
+
 static void one_json_document(void)
 {
     static const char *const good[] = { "version", "doctor", "config list", "config schema", "config schema train.steps", "config show tiny-dense --changed" };
@@ -510,6 +524,7 @@ int main(int argc, char **argv)
     T_RUN(usage_errors_exit_2);
     T_RUN(reserved_commands_say_so);
     T_RUN(user_errors_exit_1_and_keep_their_id);
+    T_RUN(tokenizer_of_another_model);
     T_RUN(one_json_document);
     T_RUN(json_wherever_it_stands);
     T_RUN(streams_are_records_to_the_end);
