@@ -155,7 +155,7 @@ static void deepseek_v3_fp8(void) { compare(&(model_case){ "deepseek_v3", "fp8",
 
 static void deepseek_v32(void) { compare(&(model_case){ "deepseek_v32", "bf16", 3, 2, 6 }); }
 
-static void deepseek_v2(void) { compare(&(model_case){ "deepseek_v2", "bf16", 3, 2, 5 }); }
+static void deepseek_v2(void) { compare(&(model_case){ "deepseek_v2", "bf16", 3, 2, 4 }); }
 
 static void glm_moe_dsa(void) { compare(&(model_case){ "glm_moe_dsa", "bf16", 3, 2, 6 }); }
 
