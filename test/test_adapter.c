@@ -278,7 +278,8 @@ static void sglang_layout(void)
     cdr_st *st = open_st("sg");
     if (st) {
         const char *at = "base_model.model.language_model.model.layers.1.block_sparse_moe.experts";
-        float *a1 = tensor(st, pool, cdr_pool_printf(pool, "%s.w1.lora_A.weight", at), 1, 4, 32), *a3 = tensor(st, pool, cdr_pool_printf(pool, "%s.w3.lora_A.weight", at), 1, 4, 32);
+        float *a1 = tensor(st, pool, cdr_pool_printf(pool, "%s.w1.lora_A.weight", at), 1, 4, 32), *a3 = tensor(st, pool, cdr_pool_printf(pool, "%s.w3.lora_A.weight",
+            at), 1, 4, 32);
         tensor(st, pool, cdr_pool_printf(pool, "%s.w1.lora_B.weight", at), 4, 64, 4);
         tensor(st, pool, cdr_pool_printf(pool, "%s.w2.lora_A.weight", at), 4, 4, 64);
         tensor(st, pool, cdr_pool_printf(pool, "%s.w2.lora_B.weight", at), 1, 32, 4);
@@ -348,7 +349,8 @@ static void patterns(void)
     (void)snprintf(path, sizeof path, "%s/adapter_config.json", in_dir("pat"));
     put_file(path, config);
     T_CHECK(cdr_lora_read(in_dir("pat"), m, pool, &got, &err) == CDR_OK && got.rslora);
-    const cdr_lora_pair *o = find_pair(&got, param(m, "model.layers.0.self_attn.o_proj.weight")), *w1 = find_pair(&got, param(m, "model.layers.1.block_sparse_moe.experts.{expert}.w1.weight"));
+    const cdr_lora_pair *o = find_pair(&got, param(m, "model.layers.0.self_attn.o_proj.weight")), *w1 = find_pair(&got, param(m,
+        "model.layers.1.block_sparse_moe.experts.{expert}.w1.weight"));
     T_CHECK(o && o->scale == 4.0f);
     T_CHECK(w1 && w1->scale == (float)(1.0 / sqrt(2.0)));
     T_CHECK(cdr__lora_alpha(2.0f, 16) == 32 && cdr__lora_alpha((float)(10.0 / 3), 3) == 10 && cdr__lora_alpha((float)(0.3 / 7), 7) == 0.3);
@@ -419,7 +421,8 @@ static void wrong_tensors_are_refused(void)
     refused(GOOD, (spec[]){ a, b, { O ".lora_magnitude_vector", { 32, 1 }, 2, 0 } }, 3, 1, "adapter.unknown-key", "lora_magnitude_vector");
     refused(GOOD, (spec[]){ a, { O ".lora_B.weight", { 32, 4 }, 2, 1 } }, 2, 1, "adapter.dtype", "F32, BF16 or F16");
     refused(GOOD, (spec[]){ a, b }, 2, NAN, "adapter.nonfinite", "is NaN");
-    refused(GOOD, (spec[]){ { X ".0.w1.lora_A.weight", { 4, 32 }, 2, 0 }, { X ".0.w1.lora_B.weight", { 24, 4 }, 2, 0 } }, 2, 1, "adapter.experts", "3 of 4 experts have no adapter");
+    refused(GOOD, (spec[]){ { X ".0.w1.lora_A.weight", { 4, 32 }, 2, 0 }, { X ".0.w1.lora_B.weight", { 24, 4 }, 2, 0 } }, 2, 1, "adapter.experts",
+            "3 of 4 experts have no adapter");
     refused(GOOD, (spec[]){ { X ".4.w1.lora_A.weight", { 4, 32 }, 2, 0 } }, 1, 1, "adapter.unknown-key", "the model has 4 experts");
     refused(GOOD, (spec[]){ { X ".01.w1.lora_A.weight", { 4, 32 }, 2, 0 } }, 1, 1, "adapter.unknown-key", "experts.01.w1");
     refused(GOOD, (spec[]){ { X ".{expert}.w1.lora_A.weight", { 4, 32 }, 2, 0 } }, 1, 1, "adapter.unknown-key", "{expert}");
@@ -507,7 +510,8 @@ static void untargeted_modules_are_told(void)
     const spec s[] = { { O ".lora_A.weight", { 4, 32 }, 2, 0 }, { O ".lora_B.weight", { 32, 4 }, 2, 0 } };
     static const struct { const char *target; bool named; } rows[] = {
         { "[\"o_proj\"]", true }, { "[\"proj\"]", false }, { "[\"self_attn.o_proj\"]", true }, { "[\"layers.1.self_attn.o_proj\", \"q_proj\"]", false },
-        { "\"all-linear\"", true }, { "\".*\\\\.o_proj\"", true }, { "\"o_proj\"", false }, { "\"model\\\\.layers\\\\.\\\\d+\\\\.self_attn\\\\.(?:q|o)_proj\"", true }, { "null", false },
+        { "\"all-linear\"", true }, { "\".*\\\\.o_proj\"", true }, { "\"o_proj\"", false }, { "\"model\\\\.layers\\\\.\\\\d+\\\\.self_attn\\\\.(?:q|o)_proj\"", true },
+            { "null", false },
     };
     for (int i = 0; i < CDR_COUNT(rows); i++) {
         char config[300];
@@ -537,7 +541,8 @@ static void gguf_bytes(void)
     set.n = CDR_COUNT(rows);
     for (int i = 0; i < set.n; i++) {
         cdr_lora_pair *p = &set.pair[i];
-        *p = (cdr_lora_pair){ .i_param = param(m, cdr_pool_printf(pool, "model.layers.2.%s.weight", rows[i].name)), .rank = rows[i].rank, .scale = rows[i].scale, .n_keys = 2 };
+        *p = (cdr_lora_pair){ .i_param = param(m, cdr_pool_printf(pool, "model.layers.2.%s.weight", rows[i].name)), .rank = rows[i].rank, .scale = rows[i].scale,
+                              .n_keys = 2 };
         T_CHECK(cdr__lora_shape(m, p->i_param, &p->experts, &p->N, &p->K));
         p->n_a = rows[i].one_a ? 1 : p->experts;
         p->n_b = rows[i].one_b ? 1 : p->experts;
@@ -625,6 +630,11 @@ static void repacking(void)
     cdr_lora_energy e = { 0 };
     cdr_lora_repack(w, w, scales, N, again, &e);
     T_CHECK(memcmp(codes, again, sizeof codes) == 0 && e.delta == 0 && e.lost == 0 && cdr_lora_survival(&e) == 1);
+    static const float tie[32] = { 0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5, 6, -0.25f, -0.75f, -1.25f, -1.75f, -2.5f, -3.5f, -5, -6, 4, 0 };
+    uint8_t by_encode[16], by_repack[16], scale;
+    cdr_mxfp4_encode(tie, by_encode, &scale, 32);              /* halfway values go to the even code, as in a first packing */
+    cdr_lora_repack(tie, tie, &scale, 32, by_repack, &e);
+    T_CHECK(scale == 127 && memcmp(by_encode, by_repack, 16) == 0);
     static const struct { float size; double least, most; } rows[] = { { 0.001f, 0, 0.01 }, { 0.01f, 0, 0.02 }, { 0.1f, 0.62, 0.75 }, { 1.0f, 0.9, 1 } };
     for (int r = 0; r < CDR_COUNT(rows); r++) {
         e = (cdr_lora_energy){ 0 };

@@ -46,7 +46,8 @@ static cdr_status run(const call *c, cdr_result *r, cdr_err *err)
     if (strcmp(c->verb, "toy") == 0) return cdr_toy(&(cdr_toy_args){ .common = q, .family = c->a, .out = c->b }, r, err);
     if (strncmp(c->verb, "merge", 5) == 0) {
         bool bf16 = strcmp(c->verb, "merge-bf16") == 0, force = strcmp(c->verb, "merge-force") == 0;
-        return cdr_merge(&(cdr_merge_args){ .common = q, .base = at("toy"), .adapter = c->a, .out = c->b, .experts = bf16 ? "bf16" : NULL, .min_survival = 0.9, .force = force },
+        return cdr_merge(&(cdr_merge_args){ .common = q, .base = at("toy"), .adapter = c->a, .out = c->b, .experts = bf16 ? "bf16" : NULL, .min_survival = 0.9,
+                                            .force = force },
                          r, err);
     }
     if (strcmp(c->verb, "eval") == 0) return cdr_eval(&(cdr_eval_args){ .common = q, .model = c->a, .adapter = c->b }, r, err);
@@ -116,7 +117,8 @@ static void base_and_adapter_are_the_run(void)
         char more[300], name[40];
         cdr_err err;
         (void)snprintf(name, sizeof name, "lora%d", i);
-        (void)snprintf(more, sizeof more, "optimizer: {learning_rate: 1.0e-2}\nlora: {rank: 4, experts: %s, targets: [attention, kda_gates, dense_mlp, shared_experts]}\n", experts[i]);
+        (void)snprintf(more, sizeof more,
+                       "optimizer: {learning_rate: 1.0e-2}\nlora: {rank: 4, experts: %s, targets: [attention, kda_gates, dense_mlp, shared_experts]}\n", experts[i]);
         put_recipe(name, "tiny-linear", more);
         (void)snprintf(more, sizeof more, "%s.yaml", name);
         ok(go("train", at(more), NULL));
@@ -236,7 +238,8 @@ static void check_merged(const char *merged, const cdr_lora_set *set, cdr_model 
         const char *name = cdr_hf_name(a, i);
         int64_t k = cdr_hf_find(b, name);
         cdr_hf_tensor x, y;
-        bool touched = (strstr(name, "_proj.weight") || strstr(name, "kv_a_proj")) && !strstr(name, "res_proj") && !strstr(name, "routed_expert"), expert = strstr(name, ".experts.") != NULL;
+        bool touched = (strstr(name, "_proj.weight") || strstr(name, "kv_a_proj")) && !strstr(name, "res_proj") && !strstr(name, "routed_expert"),
+            expert = strstr(name, ".experts.") != NULL;
         if (touched || (expert && !strstr(name, "_scale")) || (expert && bf16)) continue;
         T_CHECK(k >= 0 && cdr_hf_tensor_at(a, i, &x, &err) == CDR_OK && cdr_hf_tensor_at(b, k, &y, &err) == CDR_OK);
         if (k < 0) continue;

@@ -37,7 +37,8 @@ static cdr_status read_st(void *ctx, int64_t i, float *dst, cdr_err *err)
     return CDR_OK;
 }
 
-/* Names that a configuration may call a module: canonical, the model's own with and without its prefix, transformers' Kimi-Linear's. {expert} stands for expert e; e < 0: is left out. */
+/* Names that a configuration may call a module: canonical, the model's own with and without its prefix, transformers' Kimi-Linear's. {expert} stands for expert e; e
+ * < 0: is left out. */
 static int forms(cdr_pool *pool, const cdr__lora_names *names, const cdr_model *m, int64_t i_param, int64_t e, const char *form[MAX_FORMS])
 {
     const char *own = cdr_model_param(m, i_param), *base[4] = { cdr__lora_module(names, i_param) }, *f = strstr(base[0], ".self_attn.f_");
@@ -56,7 +57,8 @@ static int forms(cdr_pool *pool, const cdr__lora_names *names, const cdr_model *
 static cdr_status fits(const cdr__lora_source *s, const cdr_model *m, cdr_lora_pair *p, cdr__lora_fit x, bool first, cdr_err *err)
 {
     if (x.rank != (double)p->rank)
-        CDR_FAIL_ID(err, CDR_EDATA, "adapter.rank", "%s: adapter_config.json says rank %.0f for %s, its tensors have %d", s->where, x.rank, cdr_model_param(m, p->i_param), p->rank);
+        CDR_FAIL_ID(err, CDR_EDATA, "adapter.rank", "%s: adapter_config.json says rank %.0f for %s, its tensors have %d", s->where, x.rank, cdr_model_param(m,
+            p->i_param), p->rank);
     if (!first && (float)x.scale != p->scale)
         CDR_FAIL_ID(err, CDR_EDATA, "adapter.scale", "%s: adapter_config.json gives experts of %s different scales (%g and %g), which one stack cannot have", s->where,
                     cdr_model_param(m, p->i_param), (double)p->scale, x.scale);
@@ -234,7 +236,8 @@ static cdr_status bind_ckpt(const char *path, cdr_ckpt *ck, const cdr_model *m, 
         r.t[s.n++] = x;
     }
     if (s.n == 0) CDR_FAIL_ID(err, CDR_EDATA, "adapter.no-lora", "%s: is no LoRA run: its checkpoint holds no adapters", path);
-    if (!r.lora) CDR_FAIL_ID(err, CDR_EDATA, "adapter.no-scale", "%s: its state.json lists no scales (lora); it was written by an older version. Continue the run for a step", path);
+    if (!r.lora) CDR_FAIL_ID(err, CDR_EDATA, "adapter.no-scale",
+                             "%s: its state.json lists no scales (lora); it was written by an older version. Continue the run for a step", path);
     const cdr_json *base = cdr_json_get(cdr_ckpt_manifest(ck), "base");
     const char *name = cdr_json_str(cdr_json_get(base, "path"), NULL);
     set->base = name ? cdr_pool_strdup(pool, name) : NULL;

@@ -13,7 +13,8 @@
 
 enum { ALIGN = 32, TYPE_U32 = 4, TYPE_F32 = 6, TYPE_STRING = 8, GGML_F32 = 0, MAX_PAIRS = 256 };
 
-static const struct { const char *family, *arch; } ARCH[] = { { "kimi_linear", "kimi-linear" }, { "kimi_k3", "kimi-k3" }, { "deepseek_v3", "deepseek2" }, { "deepseek_v2", "deepseek2" } };
+static const struct { const char *family, *arch; } ARCH[] = { { "kimi_linear", "kimi-linear" }, { "kimi_k3", "kimi-k3" }, { "deepseek_v3", "deepseek2" },
+                                                              { "deepseek_v2", "deepseek2" } };
 
 /* Name below blk.N. of a module's leaf path. kda: 'k' in layers with KDA alone, 'm' in others. */
 static const struct { const char *module, *gguf; char kda; } NAMES[] = {

@@ -56,7 +56,8 @@ static cdr_status choose(work *w, cdr_err *err)
     w->p->rep.dropped = s.dropped;
     (void)snprintf(w->p->rep.dropped_what, sizeof w->p->rep.dropped_what, "%s", s.what);
     if (s.dropped > 0 && !w->o->allow_drop)
-        CDR_FAIL_ID(err, CDR_EUSER, "adapter.drop", "--format %s: %s would drop %lld of %lld keys: %s. Leave them out of lora.targets, merge the adapter, or say --allow-drop",
+        CDR_FAIL_ID(err, CDR_EUSER, "adapter.drop",
+                    "--format %s: %s would drop %lld of %lld keys: %s. Leave them out of lora.targets, merge the adapter, or say --allow-drop",
                     w->o->format, consumer_of(w->o->format), (long long)s.dropped, (long long)s.keys, s.what);
     return CDR_OK;
 }
@@ -105,7 +106,8 @@ static const char *module_name(const work *w, const char *name, int64_t e)
     size_t n = strlen(name);
     const char *s = n > 7 && strcmp(name + n - 7, ".weight") == 0 ? cdr_pool_strndup(w->pool, name, n - 7) : name, *mark = strstr(s, "{expert}.");
     if (!mark) return s;
-    return e >= 0 ? cdr_pool_printf(w->pool, "%.*s%lld.%s", (int)(mark - s), s, (long long)e, mark + 9) : cdr_pool_printf(w->pool, "%.*s%s", (int)(mark - s), s, mark + 9);
+    return e >= 0 ? cdr_pool_printf(w->pool, "%.*s%lld.%s", (int)(mark - s), s, (long long)e, mark + 9) : cdr_pool_printf(w->pool, "%.*s%s", (int)(mark - s), s,
+        mark + 9);
 }
 
 /* The module in transformers' class. */
@@ -119,7 +121,8 @@ static const char *class_name(const work *w, int64_t i_param)
 static cdr__lora_tensor *add(work *w, const char *module, char half, cdr_lora_layout layout, const cdr_lora_pair *p)
 {
     cdr__lora_tensor *t = CDR_PUSH(w->pool, w->p->t, w->p->n, w->p->cap);
-    *t = (cdr__lora_tensor){ .name = cdr_pool_printf(w->pool, "base_model.model.%s.lora_%c.weight", module, half), .layout = layout, .half = half, .p = p, .fold = 1, .fold2 = 1,
+    *t = (cdr__lora_tensor){ .name = cdr_pool_printf(w->pool, "base_model.model.%s.lora_%c.weight", module, half), .layout = layout, .half = half, .p = p, .fold = 1,
+                             .fold2 = 1,
                              .rank = w->rank > 0 ? w->rank : p ? p->rank : 0, .experts = p ? p->experts : 0, .N = p ? p->N : 0 };
     if (p && half == 'B' && w->scale > 0) t->fold = p->scale / w->scale;
     return t;
@@ -327,7 +330,8 @@ static cdr_status plan_stacked(work *w, cdr_err *err)
 {
     bool down = false, wide = false;
     if (!cdr__lora_is_fused(w->m))
-        CDR_FAIL_ID(err, CDR_EUSER, "adapter.not-fused", "--format peft-stacked: no class of transformers keeps the routed experts of %s in one parameter, so target_parameters "
+        CDR_FAIL_ID(err, CDR_EUSER, "adapter.not-fused",
+                    "--format peft-stacked: no class of transformers keeps the routed experts of %s in one parameter, so target_parameters "
                     "would name nothing. Take --format peft", cdr_model_get_info(w->m)->family);
     for (int i = 0; i < w->o->set->n; i++) {
         const cdr_lora_pair *p = &w->o->set->pair[i];

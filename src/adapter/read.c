@@ -60,7 +60,8 @@ static cdr_status bind_keys(work *w, cdr_err *err)
     }
     cdr_pool_free(scratch);
     if (n_unknown > 0)
-        CDR_FAIL_ID(err, CDR_EDATA, "adapter.unknown-key", "%s: %lld of %lld keys bind to nothing of %s: %s%s. Take the base that the adapter was trained on", w->src->where,
+        CDR_FAIL_ID(err, CDR_EDATA, "adapter.unknown-key", "%s: %lld of %lld keys bind to nothing of %s: %s%s. Take the base that the adapter was trained on",
+                    w->src->where,
                     (long long)n_unknown, (long long)w->src->n, cdr_model_get_info(w->m)->name, unknown, n_unknown > SHOWN ? ", .." : "");
     return CDR_OK;
 }
@@ -127,7 +128,8 @@ static cdr_status note_shape(work *w, int64_t i, int64_t i_param, int64_t rank, 
         CDR_FAIL_ID(err, CDR_EDATA, "adapter.mixed", "%s: %s: %s has adapters in two layouts", w->src->where, b->name, cdr_model_param(w->m, i_param));
     x->layout_of[a ? 0 : 1] = b->k.layout;
     if (x->p.rank != rank)
-        CDR_FAIL_ID(err, CDR_EDATA, "adapter.rank", "%s: %s: rank %lld, but another tensor of %s has %d; all of a module and its experts need one rank", w->src->where, b->name,
+        CDR_FAIL_ID(err, CDR_EDATA, "adapter.rank", "%s: %s: rank %lld, but another tensor of %s has %d; all of a module and its experts need one rank", w->src->where,
+                    b->name,
                     (long long)rank, cdr_model_param(w->m, i_param), x->p.rank);
     int64_t first = b->k.layout == CDR_LORA_EXPERTS ? b->k.expert : 0, last = b->k.layout == CDR_LORA_EXPERTS ? first : CDR_MAX(E, (int64_t)1) - 1;
     uint8_t bit = a ? 1 : 2;
@@ -226,7 +228,8 @@ static cdr_status fill(work *w, cdr_err *err)
         for (int d = 0; d < t->n_dim; d++) n *= t->n[d];
         st = w->src->read(w->src->ctx, i, x, err);
         for (int64_t k = 0; k < n && st == CDR_OK; k++)
-            if (!isfinite(x[k])) st = cdr_fail(err, CDR_EDATA, "adapter.nonfinite", "%s: %s: value %lld is %s", w->src->where, t->name, (long long)k, isnan(x[k]) ? "NaN" : "infinite");
+            if (!isfinite(x[k])) st = cdr_fail(err, CDR_EDATA, "adapter.nonfinite", "%s: %s: value %lld is %s", w->src->where, t->name, (long long)k,
+                                               isnan(x[k]) ? "NaN" : "infinite");
         if (st != CDR_OK) break;
         if (b->k.half == 'A') memcpy(of->a + at * of->p.rank * of->p.K, x, sizeof *x * (size_t)n);
         else if (b->k.layout != CDR_LORA_FUSED) memcpy(of->b + at * of->p.N * of->p.rank, x, sizeof *x * (size_t)n);

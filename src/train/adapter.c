@@ -225,7 +225,8 @@ static cdr_status check_start(const cdr_session *s, const cdr_lora_set *set, int
         const cdr_lora_pair *p = pair_of(set, k);
         bool shared = a->form == CDR_ADAPTER_SHARED_A ? p && p->n_a != 1 : a->form == CDR_ADAPTER_SHARED_B ? p && p->n_b != 1 : false;
         if (shared)
-            CDR_FAIL_ID(err, CDR_EUSER, "lora.adapter", "%s: lora.adapter %s has a factor for each expert of %s, the recipe one for all. Set lora.experts=per_expert", where,
+            CDR_FAIL_ID(err, CDR_EUSER, "lora.adapter", "%s: lora.adapter %s has a factor for each expert of %s, the recipe one for all. Set lora.experts=per_expert",
+                        where,
                         set->source, a->param);
         *fresh += !p;
         found += p != NULL;
@@ -237,7 +238,8 @@ static cdr_status check_start(const cdr_session *s, const cdr_lora_set *set, int
         const char *name = cdr_model_param(s->model, set->pair[i].i_param);
         bool in = false;
         for (int k = 0; k < s->opts.n_adapters && !in; k++) in = strcmp(s->opts.adapters[k].param, name) == 0;
-        if (!in) CDR_FAIL_ID(err, CDR_EUSER, "lora.adapter", "%s: lora.adapter %s adapts %s, which lora.targets and lora.experts leave out: it would be lost. Name it", where,
+        if (!in) CDR_FAIL_ID(err, CDR_EUSER, "lora.adapter", "%s: lora.adapter %s adapts %s, which lora.targets and lora.experts leave out: it would be lost. Name it",
+                             where,
                              set->source, name);
     }
     return CDR_OK;

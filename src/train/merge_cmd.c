@@ -162,7 +162,8 @@ static void tally_json(cdr_jw *w, const char *key, const tally *x)
 static cdr_status open_all(work *w, const cdr_merge_args *a, cdr_err *err)
 {
     CDR_TRY(cdr__model_at(a->base, w->pool, &w->m, err));
-    if (!cdr_model_dir(w->m)) CDR_FAIL_ID(err, CDR_EDATA, "merge.no-weights", "%s: is no directory of weights. A run's: cadre export %s --format hf --out DIR", a->base, a->base);
+    if (!cdr_model_dir(w->m)) CDR_FAIL_ID(err, CDR_EDATA, "merge.no-weights", "%s: is no directory of weights. A run's: cadre export %s --format hf --out DIR",
+                                          a->base, a->base);
     CDR_TRY(cdr_lora_read(a->adapter, w->m, w->pool, &w->set, err));
     CDR_TRY(cdr__base_agrees(w->m, &w->set, "merge", err));
     CDR_TRY(cdr_hf_open(cdr_model_dir(w->m), &w->hf, err));
@@ -220,7 +221,8 @@ static cdr_status merge_in(work *w, const cdr_merge_args *a, cdr_result *r, cdr_
     r->text = text.s;
     r->json = json.s;
     if (!write)
-        CDR_FAIL_ID(err, CDR_EUSER, "merge.survival", "%s: %.3f of the delta of %s would survive, below --min-survival %.2f. Take --experts bf16, serve the adapter unmerged, "
+        CDR_FAIL_ID(err, CDR_EUSER, "merge.survival",
+                    "%s: %.3f of the delta of %s would survive, below --min-survival %.2f. Take --experts bf16, serve the adapter unmerged, "
                     "or say --force", a->out, worst, w->packed.tensors && w->packed.worst == worst ? w->packed.where : w->plain.where, a->min_survival);
     return CDR_OK;
 }
