@@ -101,6 +101,23 @@ static void data_text(const cdr_session *s, char train[240], char held[64])
     (void)snprintf(held, 64, "%s", n);
 }
 
+/* Of a base's packed experts: what stays in its files, and what was converted to another format while it was loaded */
+static void experts_text(cdr_events *e)
+{
+    const cdr_session *s = e->s;
+    int64_t mapped = 0, copied = 0, converted = 0;
+    for (int64_t i = 0; s->base && i < cdr_model_params(s->model); i++) {
+        const int32_t at = cdr_param_find(&s->bundle, cdr_model_param(s->model, i));
+        if (at < 0 || cdr_weights_dtype(s->base, i) != CDR_MXFP4) continue;
+        const cdr_param *q = &s->bundle.params[at];
+        const cdr_type *t = &s->bundle.shared[q->shard].t;
+        if (q->mapped) mapped += (int64_t)cdr_mapped_bytes(t);
+        else if (t->dtype == CDR_MXFP4) copied += (int64_t)cdr_type_bytes(t);
+        else converted += (int64_t)cdr_type_bytes(t);
+    }
+    if (mapped + copied + converted > 0) fprintf(e->out, "; packed experts mapped %.1f, copied %.1f, converted %.1f", mib(mapped), mib(copied), mib(converted));
+}
+
 static void banner_lines(cdr_events *e, const char *how)
 {
     const cdr_session *s = e->s;
@@ -131,7 +148,7 @@ static void banner_lines(cdr_events *e, const char *how)
     fprintf(e->out, "memory    %.1f MiB planned (%.3f x its lower bound): weights %.1f, optimizer %.1f, step %.1f; beside it overhead %.1f", mib(total),
             (double)total / (double)CDR_MAX(b->lower_bound[0], 1), mib(run_class(b, CDR_C_WEIGHT)), mib(run_class(b, CDR_C_OPTIM)), mib(b->exec_bytes[0]),
             mib(cdr__overhead_bytes(s)));
-    if (cdr_exec_mapped_bytes(s->exec) > 0) fprintf(e->out, ", mapped %.1f", mib(cdr_exec_mapped_bytes(s->exec)));
+    experts_text(e);
     fputc('\n', e->out);
     for (int i = 0; i < s->r.n_notes; i++) fprintf(e->out, "note      %s\n", s->r.notes[i]);
     fflush(e->out);

@@ -1,11 +1,12 @@
 /* overhead.c: memory of a process beside its slab and beside mapped experts. The slab is exact; these are bounds, each of which a run stays
  * below: resident memory at its peak is at most slab + mapped + overhead, give or take 3 % (test/test_memory.c).
  *
- *   program     pages of the binary, of libc, libgomp and libm that are touched, and libc's heap outside of pools: 5.2 MiB of files and 2 to 4
+ *   program     pages of the binary, of libc, libgomp and libm that are touched, and libc's heap outside of pools: 6.4 MiB of files and 2 to 4
  *               of heap, whatever the model (Zen 3, glibc 2.36)
  *   compile     the recipe, the model and the compiled programs: the session's pool, counted
  *   threads     stacks of OpenMP's threads, which kernels use for tiles, and an arena of libc for each
  *   tokenizer   tables of a tokenizer that comes from a file: merges, bytes of each id, hashes: about 8 times the file
+ *   checkpoint  of a base in a directory: its index, headers of its shards, what is read at a time: 2 MiB and 8 times the index
  *   data        text as it is mapped, and a word of 4 bytes for each token, of which there are at most as many as bytes. Pages of files: the
  *               system may drop them
  */
@@ -13,7 +14,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
-enum { PROGRAM = 9 << 20, THREAD = 256 << 10, TOKENIZER = 8, DATA = 5 };
+enum { PROGRAM = 10 << 20, THREAD = 256 << 10, TOKENIZER = 8, DATA = 5, INDEX = 8, BASE = 2 << 20 };
 
 static int64_t file_bytes(const char *path)
 {
@@ -53,6 +54,12 @@ static int64_t tokenizer_bytes(const cdr_session *s)
     return most;
 }
 
+static int64_t checkpoint_bytes(const cdr_session *s)
+{
+    const char *dir = cdr_model_dir(s->model);
+    return dir ? BASE + INDEX * file_bytes(cdr_pool_printf(s->pool, "%s/model.safetensors.index.json", dir)) : 0;
+}
+
 int cdr__overhead(const cdr_session *s, cdr__overhead_item item[CDR__OVERHEAD])
 {
     const cdr__overhead_item all[CDR__OVERHEAD] = {
@@ -60,6 +67,7 @@ int cdr__overhead(const cdr_session *s, cdr__overhead_item item[CDR__OVERHEAD])
         { "compile", "recipe, model, programs", s->compile_bytes },
         { "threads", "stacks and arenas", (int64_t)THREAD * CDR_MAX(s->opts.n_threads, 1) },
         { "tokenizer", "tables", TOKENIZER * tokenizer_bytes(s) },
+        { "checkpoint", "index of the base, buffers", checkpoint_bytes(s) },
         { "data", "text and tokens, pages of files", DATA * data_bytes(s) },
     };
     int n = 0;

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { CDR__OVERHEAD = 5 };
+enum { CDR__OVERHEAD = 6 };
 typedef struct { const char *name, *what; int64_t bytes; } cdr__overhead_item;
 int cdr__overhead(const cdr_session *s, cdr__overhead_item item[CDR__OVERHEAD]);       /* after compile; items of 0 bytes are left out */
 int64_t cdr__overhead_bytes(const cdr_session *s);
