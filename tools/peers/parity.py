@@ -5,9 +5,8 @@
 
 The toys' weights are those of test/parity_rig.h: norms, biases and decays differ from their first values, so that each matters. Ours come from
 BUILD/parity_dump. KDA and its convolution run in transformers' own PyTorch form, without the packages of kernels.
-The peer's values are also written as a reference dump (models.py has the names), which
-`cadre onboard --verify` must confirm. An error here is a root mean square of differences over that of the reference. A FP8 directory is
-expanded here, w = code scale over blocks of 128 x 128, rounded to BF16 as such releases are (and as ours is), before transformers loads it.
+The peer's values are also written as a reference dump (models.py has the names), which `cadre onboard --verify` must
+confirm. An error is a root mean square of differences over that of the reference. A FP8 directory is expanded here, w = code scale over blocks of 128 x 128, rounded to BF16 as such releases are (and as ours is), before transformers loads it.
 """
 import json
 import os
@@ -203,13 +202,26 @@ def compare(c, build, work, family, experts):
         print(f"      {e:.1e} {k}")
     if peer.ties:
         print(f"      {name}: {peer.ties} queries of the indexers chose among equal scores")
+    return toy, v
+
+
+def onboarded(c, build, work, name, toy, values):
+    """The same values as a reference dump: cadre onboard confirms them, by routes of its own and by those given."""
+    ref = Path(work) / "ref.safetensors"
+    save_file({k: x.contiguous().clone() for k, x in values.items()}, ref)
+    card = Path(work) / (toy.name + "-card")
+    run(build / "cadre", "onboard", toy, "--out", card, "--verify", ref, "-q")
+    items = [i for i in json.loads((card / "card.json").read_text())["items"] if "--verify" in i["command"] and "rms" in (i["unit"] or "")]
+    bad = [f"{i['id']} {i['status']} {i['detail']}" for i in items if i["status"] != "verified"]
+    c.take(len(items) == 3 and not bad, f"{name}: onboard --verify, {len(items)} items, worst {max((i['figure'] for i in items), default=9):.1e} {bad or ''}")
 
 
 def check(build):
     c = Checks()
     with tempfile.TemporaryDirectory() as work:
         for family, experts in FAMILIES:
-            compare(c, build, work, family, experts)
+            toy, values = compare(c, build, work, family, experts)
+            onboarded(c, build, work, f"{family} {experts}", toy, values)
     print(f"{c.passed} passed, {c.failed} failed")
     sys.exit(c.failed > 0)
 
