@@ -600,6 +600,17 @@ static void shared_factors_are_saved_and_resumed(void)
     T_CHECK(!strstr(manifest, "experts.7.w1.lora_A") && !strstr(manifest, "experts.7.w2.lora_B") && !strstr(manifest, "{expert}"));
     T_CHECK(run("generate %s/s --prompt abc --max-new-tokens 4 --temperature 0", dir) == 0);
     T_HAS(out, "abc");
+    /* other commands read it so, and what others write goes on */
+    T_CHECK(run("export %s/s --format sglang --allow-drop --out %s/sg", dir, dir) == 0);
+    if (*errors) fprintf(stderr, "  %s", errors);
+    T_CHECK(run("train %s/r.yaml --out %s/u --steps 1 %s --set lora.adapter=%s/s --set optimizer.learning_rate=1e-30", dir, dir, how, dir) == 0);
+    if (*errors) fprintf(stderr, "  %s", errors);
+    /* one copy for each expert */
+    T_CHECK(run("train %s/r.yaml --out %s/v --steps 1 --set lora.adapter=%s/s --set optimizer.learning_rate=1e-30", dir, dir, dir) == 0);
+    T_CHECK(run("train %s/r.yaml --out %s/w --steps 1 %s --set lora.adapter=%s/a", dir, dir, how, dir) == 1);
+    T_HAS(errors, "has a factor for each expert of");
+    const char *u = strstr(slurp("u/events.jsonl", NULL), "\"step\":1,\"loss\":"), *v = strstr(slurp("v/events.jsonl", NULL), "\"step\":1,\"loss\":");
+    T_CHECK(u && v && fabs(atof(u + 16) - atof(v + 16)) < 1e-5 && atof(u + 16) > 1);
 }
 
 static void evaluate_and_generate_with_adapters(void)

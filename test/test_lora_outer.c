@@ -241,7 +241,8 @@ static const char *leaf_of(const char *name, char *leaf, size_t bytes)
     return dot ? dot + 1 : leaf;
 }
 
-/* The eval program alone, with adapters on every linear of this leaf name (NULL: none), or on the experts; form: of those. */
+/* The eval program alone, with adapters on every linear of this leaf name ("*": on all, NULL: on none), and, where experts, on those; form: of
+ * the latter. */
 static double eval_loss(const char *model_name, const char *leaf, bool experts, int form, bool filled, int *n_adapters)
 {
     cdr_pool *pool = cdr_pool_new();
@@ -264,7 +265,8 @@ static double eval_loss(const char *model_name, const char *leaf, bool experts, 
         const cdr_model_part p = cdr_model_param_part(model, i);
         char text[200];
         const bool expert = cdr_model_in_group(model, i, "experts"), linear = cdr_model_in_group(model, i, "all_linear") && !cdr_model_in_group(model, i, "indexer");
-        if (experts ? !expert : !linear || !leaf || strcmp(leaf_of(cdr_model_param(model, i), text, sizeof text), leaf) != 0) continue;
+        const bool named = linear && leaf && (*leaf == '*' || strcmp(leaf_of(cdr_model_param(model, i), text, sizeof text), leaf) == 0);
+        if (!named && !(experts && expert)) continue;
         const int own = form == CDR_ADAPTER_EACH ? form : strstr(p.part, "down") ? CDR_ADAPTER_SHARED_B : CDR_ADAPTER_SHARED_A;
         a[o.n_adapters++] = (cdr_adapter){ cdr_model_param(model, i), 2, 2, expert ? own : CDR_ADAPTER_EACH };
     }
@@ -323,15 +325,14 @@ static void every_module_of_every_family(void)
         int n = kinds_of(models[m], kind, 40, &experts), n_adapters = 0;
         const double base = eval_loss(models[m], NULL, false, 0, false, &n_adapters);
         T_CHECK(n >= 8 && n < 40 && experts && base > 0 && n_adapters == 0);
-        for (int k = 0; k < n + 2; k++) {
-            const bool routed = k >= n;
-            const int form = k == n + 1 ? CDR_ADAPTER_SHARED_A : CDR_ADAPTER_EACH;
-            const char *what = routed ? NULL : kind[k];
-            const double zero = eval_loss(models[m], what, routed, form, false, &n_adapters);
-            if (zero != base || n_adapters == 0) fprintf(stderr, "  %s, %s: B = 0 is not the base\n", models[m], routed ? "experts" : what);
-            T_CHECK(zero == base && n_adapters > 0);
-            if (k % 3 == m % 3 || routed) T_CHECK(eval_loss(models[m], what, routed, form, true, &n_adapters) != base);
+        for (int form = CDR_ADAPTER_EACH; form <= CDR_ADAPTER_SHARED_A; form++) {           /* on all of them at once; then which one it was */
+            const double zero = eval_loss(models[m], "*", true, form, false, &n_adapters);
+            T_CHECK(zero == base && n_adapters > n);
+            for (int k = 0; k < n && zero != base; k++)
+                if (eval_loss(models[m], kind[k], false, form, false, &n_adapters) != base) fprintf(stderr, "  %s, %s: B = 0 is not the base\n", models[m], kind[k]);
+            T_CHECK(eval_loss(models[m], NULL, true, form, true, &n_adapters) != base && n_adapters >= 3);
         }
+        for (int k = m % 3; k < n; k += 3) T_CHECK(eval_loss(models[m], kind[k], false, 0, true, &n_adapters) != base && n_adapters > 0);
     }
 }
 
