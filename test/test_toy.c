@@ -179,6 +179,10 @@ static void lora_on_a_packed_base(void)
     T_STR(err.text, "");
     double packed = last_loss(run, &steps);
     T_CHECK(steps == 2 && packed > 0);
+    char *events = NULL;
+    T_CHECK(cdr_file_read(in_dir("lora/events.jsonl"), 1 << 20, &events, NULL, NULL) == CDR_OK);
+    T_HAS(events, "\"type\":\"load\"");
+    cdr_free(events);
     T_CHECK(base_hash(base) == before && same_dirs(base, copy) > 0);               /* nothing was written there */
     cdr_ckpt *ck = NULL;
     T_CHECK(cdr_ckpt_open(run, &ck, &err) == CDR_OK);

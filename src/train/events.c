@@ -154,6 +154,17 @@ static void banner_lines(cdr_events *e, const char *how)
     fflush(e->out);
 }
 
+void cdr__events_load(cdr_events *e)
+{
+    if (!e->log || e->s->load.bytes == 0) return;
+    cdr_text t = { 0 };
+    cdr_jw w = begin(e, &t, "load");
+    cdr_jw_int(&w, "bytes_done", e->s->load.bytes);
+    cdr_jw_int(&w, "bytes_total", e->s->load.bytes);
+    cdr_jw_real(&w, "bytes_per_s", (double)e->s->load.bytes / CDR_MAX(e->s->load.seconds, 1e-9));
+    end(e, &w);
+}
+
 void cdr__events_banner(cdr_events *e, const char *how)
 {
     const cdr_session *s = e->s;

@@ -471,6 +471,7 @@ static cdr_status train(run *t, const cdr_train_args *a, cdr_err *err)
     char how[64] = "new";
     if (resumed) snprintf(how, sizeof how, "resumed at step %lld", (long long)t->step);
     cdr__events_banner(&t->e, how);
+    cdr__events_load(&t->e);
     cdr__events_lora(&t->e);
     if (resumed) cdr__events_resume(&t->e, &restored, &diff);
     if (t->step >= t->s.r.train.steps) {
