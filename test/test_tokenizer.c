@@ -117,6 +117,7 @@ static void pattern_meaning(void)
     pieces("(?:a|ab)(?:c|bcd)", "abcd", "abcd");                   /* what a backtracking matcher finds second */
     pieces("x*y|x", "xxxyxx", "xxxy|x|x");
     pieces("\\s+(?!\\S)|\\s+|\\S+", "a   b  ", "a|  | |b|  ");
+    pieces("\\s|\\S+", "a\xc2\x85\xe2\x80\x8b\xe3\x80\x80", "a|\xc2\x85|\xe2\x80\x8b|\xe3\x80\x80");        /* U+0085 and U+3000 are white space, U+200B is none */
     pieces("a(?=b)|b+", "aabb", "a|a|bb");
     pieces("a(?!b)|[ab]{2}", "aaab", "a|a|ab");
     pieces("(?:(?!x)|a)[a-z]", "axb", "a|x|b");                   /* an assertion before the other way on */
