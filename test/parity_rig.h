@@ -47,7 +47,7 @@ static uint64_t parity_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Around centre, at most scale away: wide enough that norms, biases, decays and routers matter. */
+/* Around centre, at most scale away: wide enough that norms, biases, decays and routers matter; narrow before a norm, so that its epsilon does. */
 static void parity_range(const char *name, const cdr_st_tensor *t, double *centre, double *scale)
 {
     double fan_in = sqrt(3.0 / (double)t->n[t->n_dim - 1]);
@@ -57,8 +57,10 @@ static void parity_range(const char *name, const cdr_st_tensor *t, double *centr
     else if (strstr(name, "dt_bias")) *centre = -3.5, *scale = 2.5;
     else if (strstr(name, "e_score_correction_bias")) *scale = 0.15;
     else if (strstr(name, "k_norm.bias")) *scale = 0.3;
+    else if (strstr(name, "q_conv1d") || strstr(name, "k_conv1d")) *scale = 0.05;
     else if (strstr(name, "conv1d")) *scale = 0.5;
-    else if (strstr(name, "embed_tokens")) *scale = 1.0;
+    else if (strstr(name, "embed_tokens")) *scale = 0.05;
+    else if (strstr(name, "q_a_proj") || strstr(name, "kv_a_proj")) *scale = 0.1 * fan_in;
     else if (t->n_dim == 1) *centre = 1.0, *scale = 0.25;
     else if (strstr(name, "gate.weight") || strstr(name, "indexer.w")) *scale = 2.0 * fan_in;
 }

@@ -1,8 +1,8 @@
 /* test_parity.c: whole models against transformers: toys made here, loaded from their directories and run in F32, against what tools/peers/parity.py has
  * stored of transformers (5.24, float32, eager attention) for the same directories: logits, the residual stream behind each layer, routes and their
  * weights, the loss, gradients of a few parameters each. Errors are root mean squares of differences over that of the reference; measured: forward up
- * to 2e-6, gradients up to 5e-5 (a small sum of large terms: the decay of KDA), allowed 1e-5 and 1e-4. `make check-peers` compares more: all gradients over longer
- * documents. */
+ * to 3e-6, gradients up to 5e-6; allowed 1e-5 and 3e-5, which an epsilon of 1e-5 for 1e-6 does not pass, as rows before norms are narrow.
+ * `make check-peers` compares more: all gradients, over longer documents. */
 #include "parity_rig.h"
 #include "test.h"
 
@@ -10,7 +10,7 @@
 
 enum { TOKENS = 24 };
 #define TOL_FORWARD 1e-5
-#define TOL_GRAD 1e-4
+#define TOL_GRAD 3e-5
 
 typedef struct { const char *family, *experts; int layers, routers, gradients; } model_case;
 typedef struct { const cdr_st *st; double worst; char name[160]; } against;

@@ -6,7 +6,9 @@
 The toys' weights are those of test/parity_rig.h: norms, biases and decays differ from their first values, so that each matters. Ours come from
 BUILD/parity_dump. KDA and its convolution run in transformers' own PyTorch form, without the packages of kernels.
 The peer's values are also written as a reference dump (models.py has the names), which `cadre onboard --verify` must
-confirm. An error is a root mean square of differences over that of the reference. A FP8 directory is expanded here, w = code scale over blocks of 128 x 128, rounded to BF16 as such releases are (and as ours is), before transformers loads it.
+confirm. An error is a root mean square of differences over that of the reference. A FP8 directory is expanded here,
+w = code scale over blocks of 128 x 128, rounded to BF16 as such releases are (and as ours is), before transformers loads it. Where keys of an indexer
+score equal (no head likes them: 0), torch.topk takes any and the engine the earliest; here transformers is made to take the earliest too.
 """
 import json
 import os
@@ -26,8 +28,9 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 FAMILIES = [("kimi_linear", "bf16"), ("deepseek_v3", "bf16"), ("deepseek_v3", "fp8"), ("deepseek_v32", "bf16"), ("deepseek_v32", "fp8"), ("deepseek_v2", "bf16"),
             ("glm_moe_dsa", "bf16")]
 T, T_GOLDEN = 150, 24
-TOL_FORWARD, TOL_GRAD = 1e-5, 1e-4
-KEPT = {"kimi_linear": ["model.layers.0.self_attn.A_log", "model.layers.1.self_attn.dt_bias", "model.layers.2.self_attn.k_conv1d.weight", "model.layers.1.self_attn.f_b_proj.weight",
+TOL_FORWARD, TOL_GRAD = 1e-5, 3e-5
+KEPT = {"kimi_linear": ["model.layers.0.self_attn.A_log", "model.layers.1.self_attn.dt_bias", "model.layers.2.self_attn.k_conv1d.weight",
+                        "model.layers.1.self_attn.f_b_proj.weight",
                         "model.layers.3.self_attn.kv_a_layernorm.weight", "model.layers.3.self_attn.kv_b_proj.weight", "model.layers.2.block_sparse_moe.gate.weight",
                         "model.layers.0.self_attn.b_proj.weight", "model.layers.2.self_attn.g_a_proj.weight", "model.layers.1.self_attn.o_norm.weight"],
         "deepseek": ["model.layers.0.self_attn.q_a_layernorm.weight", "model.layers.1.self_attn.kv_a_proj_with_mqa.weight", "model.layers.2.self_attn.q_b_proj.weight",
@@ -62,7 +65,8 @@ class Peer:
     def __init__(self, directory, ids):
         torch.manual_seed(0)
         with tempfile.TemporaryDirectory() as work:
-            self.model, info = AutoModelForCausalLM.from_pretrained(expanded(Path(directory), work), dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+            how = dict(dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+            self.model, info = AutoModelForCausalLM.from_pretrained(expanded(Path(directory), work), **how)
         bad = {k: v for k, v in info.items() if v and k in ("missing_keys", "unexpected_keys", "mismatched_keys")}
         assert not bad, bad
         self.model.train(False)
@@ -83,7 +87,7 @@ class Peer:
         self.loss = out.loss
 
     def earliest_of_equals(self, indexer):
-        """Scores of keys that no head likes are all 0: torch.topk takes any of them, the engine the earliest. Counts the queries where this decides."""
+        """The selection with ties broken as the engine does; counts the queries where this decides."""
         forward, topk = indexer.forward, torch.Tensor.topk
 
         def stable(x, k, dim=-1):
