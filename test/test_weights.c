@@ -486,6 +486,82 @@ static void fp8_blocks(void)
     close_toy(&o);
 }
 
+/* Parts of a fused tensor: the file has gate and up in one; one of them may change alone. */
+static const char FUSED[] =
+    "extends: tiny-v3\n"
+    "name: fused\n"
+    "tensors:\n"
+    "  glu: {\"gate|up\": none, gate: [gate_up_proj.weight, [width, hidden], BF16, {split: [0, 2, 0]}],\n"
+    "        up: [gate_up_proj.weight, [width, hidden], BF16, {split: [0, 2, 1]}], down: [down_proj.weight, [hidden, width]]}\n";
+
+typedef struct { cdr_model *m; int64_t changed; } other_values;
+
+static cdr_status rows_with_one_changed(void *ctx, int64_t p, int64_t first, int64_t n, int dtype, void *dst, cdr_err *err)
+{
+    other_values *o = ctx;
+    return rows_of_values(o->m, p, first + (p == o->changed), n, dtype, dst, err);        /* the row after it */
+}
+
+static void fused_tensors(void)
+{
+    cdr_model *m = NULL;
+    cdr_hf *d = NULL;
+    cdr_weights *w = NULL;
+    cdr_err err = { 0 };
+    cdr_weights_out_stat stat;
+    char path[1024], next[1040];
+    (void)snprintf(path, sizeof path, "%s", in_dir("fused"));
+    (void)snprintf(next, sizeof next, "%s-next", path);
+    cdr_model_spec spec = { .path = "fused.yaml" };
+    T_CHECK(cdr_model_parse(&spec, FUSED, sizeof FUSED - 1, "fused.yaml", pool, &m, &err) == CDR_OK);
+    T_STR(err.text, "");
+    if (!m) return;
+    cdr_weights_out o = { .model = m, .rows = rows_of_values, .ctx = m, .experts = CDR_BF16 };
+    T_CHECK(cdr_weights_write(path, &o, &stat, &err) == CDR_OK);
+    T_STR(err.text, "");
+    T_CHECK(cdr_hf_open(path, &d, &err) == CDR_OK && cdr_weights_open(m, d, &w, &err) == CDR_OK);
+    T_STR(err.text, "");
+    if (!w) return;
+    bool touched[4096] = { false };
+    other_values v = { m, -1 };
+    int fused = 0;
+    for (int64_t p = 0; p < cdr_model_params(m); p++) {
+        cdr_model_row row = cdr_model_stored(m, p);
+        cdr_model_part part = cdr_model_param_part(m, p);
+        if (row.split_n != 2) continue;
+        float *x = cdr_alloc((size_t)(part.n[0] * part.n[1]) * 4);
+        cdr_hf_tensor t = { 0 };
+        int64_t wrong = 0;
+        T_CHECK(cdr_weights_read(w, p, 0, part.n[0], CDR_F32, x, &err) == CDR_OK);
+        for (int64_t i = 0; i < part.n[0] * part.n[1]; i++) wrong += x[i] != value(p, i);
+        T_CHECK(cdr_hf_tensor_at(d, cdr_hf_find(d, row.name), &t, &err) == CDR_OK && t.t->n[0] == 2 * part.n[0]);
+        uint16_t at_begin;
+        memcpy(&at_begin, (const char *)t.data + row.split_i * part.n[0] * part.n[1] * 2, 2);
+        T_CHECK(wrong == 0 && cdr_bf16_to_f32(at_begin) == value(p, 0));
+        cdr_free(x);
+        if (row.split_i == 1) v.changed = p;
+        fused++;
+    }
+    T_CHECK(fused == 2);                                       /* one dense layer */
+    touched[v.changed] = true;                                 /* up alone: gate comes from the source */
+    o = (cdr_weights_out){ .model = m, .source = d, .touched = touched, .rows = rows_with_one_changed, .ctx = &v, .experts = -1 };
+    T_CHECK(cdr_weights_write(next, &o, &stat, &err) == CDR_OK && stat.copied == stat.tensors - 1);
+    cdr_hf *d2 = NULL;
+    cdr_weights *w2 = NULL;
+    T_CHECK(cdr_hf_open(next, &d2, &err) == CDR_OK && cdr_weights_open(m, d2, &w2, &err) == CDR_OK);
+    for (int64_t p = 0; w2 && p < cdr_model_params(m); p++) {
+        cdr_model_part part = cdr_model_param_part(m, p);
+        float x[4096];
+        const int64_t cols = part.n[part.n_dim - 1], off = p == v.changed ? cols : 0;
+        if (cdr_model_stored(m, p).split_n != 2) continue;
+        T_CHECK(cdr_weights_read(w2, p, 0, 1, CDR_F32, x, &err) == CDR_OK && x[0] == value(p, off) && x[cols - 1] == value(p, off + cols - 1));
+    }
+    cdr_weights_close(w2);
+    cdr_hf_close(d2);
+    cdr_weights_close(w);
+    cdr_hf_close(d);
+}
+
 /* ---- the base's hash --------------------------------------------------------------------------------------------------------- */
 static uint64_t hash_of(const char *path, const char *cache)
 {
@@ -533,6 +609,7 @@ int main(int argc, char **argv)
     T_RUN(packed_experts_come_back);
     T_RUN(integers_are_refused);
     T_RUN(fp8_blocks);
+    T_RUN(fused_tensors);
     T_RUN(hash_is_of_what_is_used);
     cdr_pool_free(pool);
     (void)cdr_remove_tree(dir, NULL);
