@@ -6,7 +6,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 build=${1:-build}
-dir=build-peers
+dir="build-peers"
 mkdir -p $dir
 log=$dir/peers.log
 if [ ! -x $dir/venv/bin/python ] || ! cmp -s tools/peers/requirements.txt $dir/requirements.txt; then

@@ -29,11 +29,15 @@ def runs(of):
     return out
 
 
-def table(kind, name, rows, per):
+def table(kind, name, rows):
     print(f"const {kind} {name}[] = {{")
-    for i in range(0, len(rows), per):
-        print("    " + " ".join(r + "," for r in rows[i:i + per]))
-    print("};\n")
+    line = "   "
+    for r in rows:
+        if len(line) + len(r) + 2 > 160:
+            print(line)
+            line = "   "
+        line += " " + r + ","
+    print(line + "\n};\n")
 
 
 def old_combining(nfc, c):
@@ -65,14 +69,14 @@ def main():
  */
 #include "tokenizer/unicode.h"
 """)
-    table("uint32_t", "cdr__unicode_gc", [f"0x{c << 8 | x:x}" for c, x in gc], 14)
+    table("uint32_t", "cdr__unicode_gc", [f"0x{c << 8 | x:x}" for c, x in gc])
     print(f"const int cdr__unicode_n_gc = {len(gc)};\n")
-    table("uint32_t", "cdr__unicode_ccc", [f"0x{c << 8 | x:x}" for c, x in ccc], 14)
+    table("uint32_t", "cdr__unicode_ccc", [f"0x{c << 8 | x:x}" for c, x in ccc])
     print(f"const int cdr__unicode_n_ccc = {len(ccc)};\n")
-    table("cdr__unicode_pair", "cdr__unicode_pairs", [f"{{0x{c:x},0x{a:x},0x{b:x},{int(k)}}}" for c, a, b, k in pairs], 5)
+    table("cdr__unicode_pair", "cdr__unicode_pairs", [f"{{0x{c:x},0x{a:x},0x{b:x},{int(k)}}}" for c, a, b, k in pairs])
     print(f"const int cdr__unicode_n_pairs = {len(pairs)};\n")
     joins = sorted((b, a, c) for c, a, b, k in pairs if k)
-    table("cdr__unicode_join", "cdr__unicode_joins", [f"{{0x{b:x},0x{a:x},0x{c:x}}}" for b, a, c in joins], 6)
+    table("cdr__unicode_join", "cdr__unicode_joins", [f"{{0x{b:x},0x{a:x},0x{c:x}}}" for b, a, c in joins])
     print(f"const int cdr__unicode_n_joins = {len(joins)};")
 
 
