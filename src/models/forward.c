@@ -157,7 +157,7 @@ static cdr_val loss(cdr_graph *g, const cdr_io *io, cdr_val h_TD, cdr_val head_W
 static cdr_status forward(const void *model, cdr_graph *g, cdr_io *io, cdr_err *err)
 {
     const cdr_model *m = model;
-    const cdr_scope scope = g->scope;
+    const uint8_t scope = g->scope;
     const bool probe = m->probe != CDR_PROBE_OFF && io->mode == CDR_MODE_EVAL;
     (void)err;
     if (probe) g->scope = CDR_STEP;                        /* nothing shares its bytes */
