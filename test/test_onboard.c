@@ -125,9 +125,10 @@ static void inspect_finds_what_is_wrong(void)
     T_CHECK(cdr_file_read(cdr_pool_printf(pool, "%s/config.json", dir), 1 << 20, &text, &n, &err) == CDR_OK);
     T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/config.json", bad), text, n, &err) == CDR_OK);
     cdr_free(text);
-    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/model.safetensors.index.json", bad),
+    static const char index[] =
                            "{\"weight_map\":{\"model.norm.weight\":\"a.safetensors\",\"model.norm.wait\":\"a.safetensors\","
-                           "\"model.layers.1.mlp.experts.15.up_proj.weight\":\"a.safetensors\",\"model.layers.1.mlp.experts.16.up_proj.weight\":\"a.safetensors\"}}", 243, &err) == CDR_OK);
+                           "\"model.layers.1.mlp.experts.15.up_proj.weight\":\"a.safetensors\",\"model.layers.1.mlp.experts.16.up_proj.weight\":\"a.safetensors\"}}";
+    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/model.safetensors.index.json", bad), index, strlen(index), &err) == CDR_OK);
     if (look(bad, NULL, false, &r)) T_STR(err.text, "");
     const cdr_json *j = parsed(r.json);
     T_HAS(r.text, "(0 present)");
@@ -198,7 +199,7 @@ static void a_card_whose_claims_hold(void)
  * a rounding apart. */
 static void agrees_with_transformers(void)
 {
-    static const char *const models[] = { "tiny-v3", "tiny-v32", "tiny-v2", "tiny-glm", "tiny-linear" };
+    static const char *const models[] = { "tiny-v32", "tiny-linear", "tiny-v2", "tiny-glm" };
     for (int i = 0; i < CDR_COUNT(models); i++) {
         const char *ref = cdr_pool_printf(pool, "test/golden/onboard-%s.safetensors", models[i]), *work = cdr_pool_printf(pool, "%s/work-%s", root, models[i]);
         if (t_quick() && i > 1) break;
@@ -215,7 +216,7 @@ static void agrees_with_transformers(void)
 static void another_model_does_not_agree(void)
 {
     const char *work = cdr_pool_printf(pool, "%s/work-other", root);
-    T_CHECK(onboard(dir_of("tiny-v2"), work, "test/golden/onboard-tiny-v3.safetensors") == CDR_EUSER);
+    T_CHECK(onboard(dir_of("tiny-v2"), work, "test/golden/onboard-tiny-glm.safetensors") == CDR_EUSER);
     T_STR(err.id, "onboard.failed");
     const cdr_json *j = card(work);
     status_is(j, "layer_parity", "failed");

@@ -36,7 +36,7 @@ const cdr_json *cdr__source_get(const cdr__source *src, const char *key);
 const cdr_json *cdr__json_path(cdr_pool *pool, const cdr_json *obj, const char *key);
 bool cdr__words_read(cdr_pool *pool, const char *text, cdr__words *w);         /* false: no such form */
 bool cdr__config_harmless(const char *key);                                    /* says nothing about the text model's mathematics */
-/* Sizes from config.json; every key is one that is read, expected, or harmless. only_absent: sizes of the file win. */
+/* Sizes from config.json; every key is one that is read, expected, or harmless. only_absent: sizes of the file itself win, not those that it extends. */
 cdr_status cdr__config_apply(cdr__desc *d, const cdr__source *src, bool only_absent, cdr_err *err);
 cdr_status cdr__config_check(cdr__desc *d, const cdr__source *src, cdr_err *err);
 /* How many of the keys that a description needs a config.json has, and which it lacks, at most 8 names (for messages). */

@@ -212,7 +212,7 @@ cdr_status cdr__config_apply(cdr__desc *d, const cdr__source *s, bool only_absen
         const cdr__size *old = own_size(d, e->key);
         cdr__words w;
         bool found;
-        if (only_absent && old && old->node) continue;
+        if (only_absent && old && old->node && old->node->line >> 20 == 0) continue;      /* line >> 20: its file, 0 the one that was asked for */
         if (!cdr__words_read(d->pool, e->text, &w)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: config.%s is \"key | alias = default\"", cdr__desc_at(d, e), e->key);
         CDR_TRY(from_config(d, s, e, &w, &found, err));
         if (!found) CDR_TRY(set_default(d, s, e, &w, err));
