@@ -4,10 +4,22 @@
 #include "train/onboard.h"
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { EVAL_TOKENS = 256, TINY_TOKENS = 48 };
 
 /* ---- an open model that evaluates ------------------------------------------------------------------------------------------------ */
+
+/* A base without adapters is only read here: what the directory packs stays packed. */
+static void hold_still(cdr_session *s)
+{
+    int64_t n = cdr_model_params(s->model);
+    const char **name = cdr_pool_alloc(s->pool, sizeof *name * (size_t)(n + 1));
+    for (int64_t i = 0; i < n; i++) name[i] = cdr_model_param(s->model, i);
+    s->opts.freeze = name;
+    s->opts.n_freeze = (int)n;
+    s->opts.indexer_train = false;
+}
 
 cdr_status cdr__eval_open(const cdr__eval_spec *e, const cdr_common *c, cdr_session *s, cdr_err *err)
 {
@@ -32,6 +44,7 @@ cdr_status cdr__eval_open(const cdr__eval_spec *e, const cdr_common *c, cdr_sess
     s->opts.infer_only = true;
     s->opts.n_micro = 1;
     s->opts.gen_T = 0;
+    if (cdr_model_dir(s->model) && !s->r.lora.on) hold_still(s);
     CDR_TRY(cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err));
     int64_t need = s->bundle.run_bytes[0] + s->bundle.exec_bytes[0];
     if (s->opts.budget_bytes > 0 && need > s->opts.budget_bytes)
@@ -212,9 +225,12 @@ static double compare(interpreter *x, cdr_session *s)
     return worst / largest;
 }
 
+/* By a file of its own: a folder of that name may lie where the command runs. */
 static cdr_status run_tiny(cdr__onboard *o, const char *tiny, double *worst, cdr_err *err)
 {
-    const char *set[] = { cdr_pool_printf(o->pool, "model.path=%s", tiny), "lora=none", "precision.compute=f32", "precision.params=f32", "precision.experts=bf16", "data.tokenizer=byte",
+    const char *path = cdr_pool_printf(o->pool, "%s/tiny.yaml", o->out), *text = cdr_pool_printf(o->pool, "extends: %s\nname: %s\n", tiny, tiny);
+    CDR_TRY(cdr_file_write(path, text, strlen(text), err));
+    const char *set[] = { cdr_pool_printf(o->pool, "model.path=%s", path), "lora=none", "precision.compute=f32", "precision.params=f32", "precision.experts=bf16", "data.tokenizer=byte",
                           "data.chat_format=none", "machine.file=auto", "machine.devices=1", "machine.device=cpu" };
     cdr__eval_spec e = { .recipe = o->recipe, .set = set, .n_set = CDR_COUNT(set), .probe = CDR_PROBE_NATURAL, .T = TINY_TOKENS };
     cdr_session s;
@@ -238,6 +254,7 @@ static cdr_status run_tiny(cdr__onboard *o, const char *tiny, double *worst, cdr
     if (st == CDR_OK) *worst = compare(&x, &s);
     cdr_oracle_free(x.o);
     cdr__session_close(&s);
+    unlink(path);
     return st;
 }
 
