@@ -20,6 +20,7 @@ typedef struct {
     const char *path;
     cdr_st *st;                       /* NULL: not opened yet */
     int fd; bool direct;              /* for reads; -1: not opened. direct: past the page cache */
+    bool owned;                       /* the kernel tells which pages are in the cache only to whoever may write the file */
 } cdr__hf_shard;
 
 struct cdr_hf {
