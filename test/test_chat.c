@@ -97,7 +97,7 @@ static char *run_jinja(const char *source, const cdr_json *context, size_t input
 }
 
 /* A tokenizer with the marks of every format, whose ranks merge across what must stay apart (r" and ="u), in a folder of its own. */
-static const char *const MERGES[] = { "r\"", "\"u", "us", "er", "user", "=\"", "\nS", "\nH", "s<", "ol", "mess", "age" };
+static const char *const MERGES[] = { "r\"", "\"u", "us", "er", "user", "=\"", "ss", "s<", "ol", "mess", "age" };
 static const char *const MARKS[] = { "[BOS]", "[EOS]", "<|end_of_msg|>", "<|open|>", "<|close|>", "<|sep|>", "<|im_system|>", "<|im_user|>", "<|im_assistant|>",
     "<|im_middle|>",
                                      "<|im_end|>", "<|im_start|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
@@ -268,7 +268,7 @@ static void jinja_gives_messages_and_parts(void)
           "{O0}<|im_start|>user\n{B0}<|im_end|>Hi{E0}<|im_end|>{I0}\n"
           "{O1}<|im_start|>assistant\n{T1}<think>hm</think>{B1}So{E1}<|im_end|>{I1}\n"
           "{O2}<|im_start|>user\n{B2}go{E2}<|im_end|>{I2}\n"
-          "{O3}<|im_start|>assistant\n{C3}\n<call>f{\"a\": 1}</call>{E3}<|im_end|>{I3}\n");
+          "{O3}<|im_start|>assistant\n{C3}<call>f{\"a\": 1}</call>{E3}<|im_end|>{I3}\n");
     c.n = 1;
     T_STR(rendered(chat, tok, &c, true, pool, &err), "{O-1}<|im_start|>user\n<|im_end|>Hi<|im_end|>\n<|im_start|>assistant\n");
     int32_t stop[8];
@@ -323,7 +323,7 @@ static void masks_come_from_blocks_or_from_prefixes(void)
         "m.content }}<|im_end|>"
                  "{% endif %}{% endfor %}");
     cdr_chat *chat = open_format("jinja", tok, false);
-    T_STR(rendered(chat, tok, &c, false, pool, &err), "{O-1}user:{B-1}a{E-1}<|im_end|>assistant:{B1}b{E1}<|im_end|>{O-1}user:c<|im_end|>assistant:{B3}d{E3}<|im_end|>");
+    T_STR(rendered(chat, tok, &c, false, pool, &err), "{O-1}user:a<|im_end|>assistant:{B1}b{E1}<|im_end|>{O-1}user:c<|im_end|>assistant:{B3}d{E3}<|im_end|>");
     cdr_chat_close(chat);
     put_template("{% for m in messages %}{{ m.role }}:{% if loop.last and m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content "
         "}}<|im_end|>{% endfor %}"
@@ -349,10 +349,11 @@ static void a_token_across_a_border_is_said(void)
     cdr_tokenizer *tok = open_marked();
     cdr_pool *pool = cdr_pool_new();
     cdr_err err;
-    cdr_chat *chat = open_format("chatml", tok, false);
-    cdr_chat_message m[] = { { .role = "user", .content = "Hi" }, { .role = "assistant", .content = "So" } };
+    put_template("{% for m in messages %}{{ m.role }}:says{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant:says{% endif %}");
+    cdr_chat *chat = open_format("jinja", tok, false);
+    cdr_chat_message m[] = { { .role = "user", .content = "so" }, { .role = "assistant", .content = "so" } };
     T_STR(rendered(chat, tok, &(cdr_conversation){ .message = m, .n = 2 }, false, pool, &err),
-          "{O0}<|im_start|>user{B0}\nHi{E0}<|im_end|>{I0}\n{O1}<|im_start|>assistant{B1}\nSo{E1}<|im_end|>{I1}\n");
+          "{O0}user:say{B0}sso{E0}<|im_end|>{O1}assistant:say{B1}sso{E1}<|im_end|>");
     cdr_chat_close(chat);
     cdr_pool_free(pool);
     close_marked(tok);

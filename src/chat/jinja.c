@@ -245,18 +245,16 @@ static cdr_status rewrites(const layout *l, int i, const char *what)
                           "or a template with {%% generation %%}", what);
 }
 
-/* Bytes of a prefix of the conversation, where it is a beginning of the whole. refused: the template itself would not. */
-static cdr_status measure(const layout *l, int n, bool generate, size_t *shared, size_t *bytes, bool *refused)
+/* Bytes of a prefix of the conversation, and how many of them the whole begins with. refused: the template fails on it. */
+static void measure(const layout *l, int n, bool generate, size_t *shared, size_t *bytes, bool *refused)
 {
     cdr__jx x;
     cdr_err why = { 0 };
     bool ok = render_text(l->chat, l->v, n, generate, &x, &why);
-    *refused = !ok && x.raised;
+    *refused = !ok;
     *bytes = x.whole.s.n;
     *shared = ok ? common(&x.whole, l->o) : 0;
     cdr__jinja_end(&x);
-    if (ok || *refused) return CDR_OK;
-    return cdr_fail(l->v->err, CDR_EDATA, why.id, "%s (with the first %d messages alone)", why.text, n);
 }
 
 static cdr_status find_ends(layout *l)
@@ -266,7 +264,7 @@ static cdr_status find_ends(layout *l)
         bool refused, must = strcmp(l->v->turn[i].m->role, "assistant") == 0;
         l->end[i] = i + 1 == l->v->n ? l->o->s.n : SIZE_MAX;
         if (i + 1 == l->v->n) break;
-        CDR_TRY(measure(l, i + 1, false, &shared, &bytes, &refused));
+        measure(l, i + 1, false, &shared, &bytes, &refused);
         if (!refused && shared == bytes) l->end[i] = bytes;
         else if (must) return rewrites(l, i, "this message");
     }
@@ -296,7 +294,7 @@ static cdr_status find_start(layout *l, int i, size_t *start)
 {
     size_t shared, bytes, before = end_before(l, i), data = before;
     bool refused;
-    CDR_TRY(measure(l, i, true, &shared, &bytes, &refused));
+    measure(l, i, true, &shared, &bytes, &refused);
     if (refused) return cdr__turn_fail(l->v, i, "chat.rewrites", "the template refuses the conversation in front of this message, so that no prompt of it is known");
     while (data < l->end[i] && !is_data(l->o, data)) data++;
     *start = CDR_MIN(bytes, data);

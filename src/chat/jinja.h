@@ -40,6 +40,7 @@ typedef struct cdr__jmacro cdr__jmacro;
 typedef struct { const struct cdr__jbuiltin *b; cdr__jv *self; } cdr__jmethod;
 struct cdr__jv {
     uint8_t kind;
+    bool safe;                         /* a STRING that went through the filter safe: Jinja's Markup, which escapes what + joins it with */
     union {
         bool b; int64_t i; double f;
         const cdr__jstr *s; const cdr__jlist *l; cdr__jdict *d;
@@ -113,7 +114,6 @@ typedef struct cdr__jx {
     cdr__jout *out;                    /* where output goes: the run's, or that of a block that is captured */
     cdr__jout whole;
     bool generating;                   /* inside of {% generation %} */
-    bool raised;                       /* the template itself refused (raise_exception) */
 } cdr__jx;
 void cdr__jinja_begin(cdr__jx *x, const cdr__jtemplate *t, size_t input_bytes, cdr_err *err);
 void cdr__jinja_set(cdr__jx *x, const char *name, cdr__jv v);      /* a variable of the template; names that it does not use cost nothing */

@@ -30,8 +30,13 @@ static int count_params(const char *params)
 
 bool cdr__jx_call(cdr__jx *x, const cdr__jbuiltin *b, const cdr__jv *self, const cdr__jv *a, int n, const char *const *key, const cdr__jv *value, int n_key, cdr__jv *out)
 {
+    static const char *const harmless[] = { "safe", "string", "default", "d", "length", "count", "tojson", "join" };
     cdr__jv slot[PARAMS_MAX];
     if (!cdr__jx_burn(x, 2)) return false;
+    for (int i = 0; self && self->safe && i < CDR_COUNT(harmless) && strcmp(b->name, harmless[i]) != 0; i++)
+        if (i + 1 == CDR_COUNT(harmless) && cdr__jinja_test(b->name) != b)
+            return cdr__jx_fail(x, "jinja.unsupported", "%s of a text behind the filter safe is not supported", b->name);
+    *out = (cdr__jv){ .kind = CDR__J_MISSING };
     if (strcmp(b->params, "*") == 0) return b->run(x, &(cdr__jargs){ .self = self, .a = a, .n = n, .key = key, .value = value, .n_key = n_key }, out);
     int n_param = count_params(b->params);
     CDR_CHECK(n_param <= PARAMS_MAX);
@@ -128,7 +133,6 @@ static bool raise(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)
     const cdr__jstr *s;
     (void)out;
     if (!cdr__jv_str(x, &a->a[0], &s)) return false;
-    x->raised = true;
     return cdr__jx_fail(x, "jinja.raised", "the template refuses this conversation: %.*s", (int)CDR_MIN(s->n, (size_t)400), s->s);
 }
 

@@ -81,6 +81,7 @@ bool cdr__jx_attribute(cdr__jx *x, const cdr__jv *of, const char *name, cdr__jv 
 {
     bool has = false;
     if (of->kind == CDR__J_UNDEFINED) return undefined(x, of);
+    if (of->safe) return cdr__jx_fail(x, "jinja.unsupported", ".%s of a text behind the filter safe is not supported", name);
     if (of->kind == CDR__J_LOOP) return loop_attribute(x, of, name, out);
     if (of->kind != CDR__J_NAMESPACE && !method(x, of, name, &has, out)) return false;
     if (has) return true;
@@ -170,6 +171,7 @@ static bool eval_slice(cdr__jx *x, const cdr__jn *n, cdr__jv *out)
     int64_t at[3];
     if (!cdr__jx_eval(x, n->a, &of)) return false;
     if (of.kind == CDR__J_UNDEFINED) return undefined(x, &of);
+    if (of.safe) return cdr__jx_fail(x, "jinja.unsupported", "a slice of a text behind the filter safe is not supported");
     if (of.kind != CDR__J_STRING && !cdr__jv_is_list(&of)) return cdr__jx_fail(x, "jinja.type", "%s cannot be sliced", cdr__jv_type(&of));
     if (!slice_bound(x, n->d, 1, &given[2], &at[2]) || !slice_bound(x, n->b, 0, &given[0], &at[0]) || !slice_bound(x, n->c, 0, &given[1], &at[1])) return false;
     if (at[2] == 0) return cdr__jx_fail(x, "jinja.type", "a slice with step 0");
@@ -273,6 +275,18 @@ static bool repeat(cdr__jx *x, const cdr__jv *what, int64_t times, cdr__jv *out)
     return true;
 }
 
+/* Text behind the filter safe escapes & < > ' " of what + joins it with; where there is none of these, nothing changes. */
+static bool add_safe(cdr__jx *x, const cdr__jv *a, const cdr__jv *b, cdr__jv *out)
+{
+    const cdr__jstr *plain = a->safe ? b->u.s : a->u.s;
+    for (size_t i = 0; a->safe != b->safe && i < plain->n; i++)
+        if (strchr("&<>'\"", plain->s[i] ? plain->s[i] : ' '))
+            return cdr__jx_fail(x, "jinja.unsupported", "+ joins a text behind the filter safe with one that Jinja would escape; join them with ~");
+    if (!join_strings(x, (const cdr__jstr *[]){ a->u.s, b->u.s }, 2, out)) return false;
+    out->safe = true;
+    return true;
+}
+
 bool cdr__jx_binary(cdr__jx *x, int op, const cdr__jv *a, const cdr__jv *b, cdr__jv *out)
 {
     if (a->kind == CDR__J_UNDEFINED) return undefined(x, a);
@@ -282,6 +296,7 @@ bool cdr__jx_binary(cdr__jx *x, int op, const cdr__jv *a, const cdr__jv *b, cdr_
         if (whole && op != CDR__T_DIV && !(op == CDR__T_POW && cdr__jv_whole(b) < 0)) return whole_binary(x, op, cdr__jv_whole(a), cdr__jv_whole(b), out);
         return real_binary(x, op, cdr__jv_number(a), cdr__jv_number(b), out);
     }
+    if (op == CDR__T_ADD && a->kind == CDR__J_STRING && b->kind == CDR__J_STRING && (a->safe || b->safe)) return add_safe(x, a, b, out);
     if (op == CDR__T_ADD && a->kind == CDR__J_STRING && b->kind == CDR__J_STRING) return join_strings(x, (const cdr__jstr *[]){ a->u.s, b->u.s }, 2, out);
     if (op == CDR__T_ADD && cdr__jv_is_list(a) && a->kind == b->kind) return join_lists(x, a, b, out);
     if (op == CDR__T_MUL && (a->kind == CDR__J_STRING || cdr__jv_is_list(a)) && (b->kind == CDR__J_INT || b->kind == CDR__J_BOOL))
@@ -485,6 +500,7 @@ bool cdr__jx_eval(cdr__jx *x, const cdr__jn *n, cdr__jv *out)
 {
     if (!cdr__jx_burn(x, 1)) return false;
     if (++x->depth > DEPTH_MAX) return cdr__jx_fail(x, "jinja.too-much", "expressions and calls nested deeper than %d", (int)DEPTH_MAX);
+    *out = (cdr__jv){ .kind = CDR__J_MISSING };
     bool ok = eval(x, n, out);
     x->depth--;
     return ok;

@@ -44,6 +44,7 @@ static bool f_string(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)
     const cdr__jstr *s;
     if (!text_of(x, a, &s)) return false;
     *out = of_text(s);
+    out->safe = a->self->safe;
     return true;
 }
 
@@ -242,8 +243,13 @@ static bool f_indent(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)
     return indent_lines(x, s, &by, cdr__jarg_bool(a, 1, false), cdr__jarg_bool(a, 2, false), out);
 }
 
-/* Only as the last filter of an output: Markup, which Jinja makes of it, escapes what it is joined with. */
-static bool f_safe(cdr__jx *x, const cdr__jargs *a, cdr__jv *out) { return f_string(x, a, out); }
+/* Written, or joined by ~, such text is text; + with it is jinja_expr.c's to judge, and other filters refuse it (jinja_call.c). */
+static bool f_safe(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)
+{
+    if (!f_string(x, a, out)) return false;
+    out->safe = true;
+    return true;
+}
 
 /* ---- of many values -------------------------------------------------------------------------------------------------------- */
 static bool f_list(cdr__jx *x, const cdr__jargs *a, cdr__jv *out)

@@ -22,7 +22,6 @@ typedef struct {
     const cdr__jtoken *k;                   /* the current token */
     int64_t cap_symbol, n_nodes;
     int depth, loops, macros;               /* of nesting */
-    int n_safe;                             /* filters safe that are not the last of an output, so far */
     bool failed;
 } parser;
 
@@ -372,7 +371,6 @@ static cdr__jn *parse_applied(parser *p, cdr__jn *n, const cdr__jbuiltin *(*find
         return refuse(p, said, n->builtin ? n->builtin->why : "");
     }
     advance(p);
-    p->n_safe += strcmp(n->text, "safe") == 0;
     return n;
 }
 
@@ -739,8 +737,7 @@ static cdr__jn *parse_output(parser *p)
     cdr__jn *n = make(p, CDR__N_OUTPUT), *a = parse_tuple(p, true, false, NULL);
     if (!n || !a || !expect(p, CDR__T_VAR_END, "the end of the tag, }}")) return NULL;
     n->a = a;
-    p->n_safe -= a->kind == CDR__N_FILTER && strcmp(a->text, "safe") == 0;
-    return p->n_safe ? refuse(p, "the filter safe inside of an expression", ", as Jinja escapes what such text is joined with") : n;
+    return n;
 }
 
 static cdr__jn *parse_data(parser *p)
@@ -771,7 +768,6 @@ static cdr__jn *parse_body(parser *p, const char *const *stops)
             if (!expect(p, CDR__T_BLOCK_BEGIN, "text or a tag")) break;
             if (is_stop(p, stops)) break;
             add(p, &l, parse_statement(p));
-            if (p->n_safe) (void)refuse(p, "the filter safe inside of a statement", ", as Jinja escapes what such text is joined with");
             (void)expect(p, CDR__T_BLOCK_END, "the end of the tag, %}");
         }
     }

@@ -103,8 +103,7 @@ bool cdr__jv_list(cdr__jx *x, int64_t n, int kind, cdr__jlist **l, cdr__jv *out)
     (*l)->v = cdr__jx_alloc(x, bytes);
     if (!(*l)->v) return false;
     (*l)->n = n;
-    out->kind = (uint8_t)kind;
-    out->u.l = *l;
+    *out = (cdr__jv){ .kind = (uint8_t)kind, .u.l = *l };
     return true;
 }
 
@@ -166,8 +165,7 @@ bool cdr__jv_dict(cdr__jx *x, int64_t room, cdr__jv *out)
 {
     cdr__jdict *d = cdr__jx_alloc(x, sizeof *d);
     if (!d || (room > 0 && !grow(x, d, room))) return false;
-    out->kind = CDR__J_DICT;
-    out->u.d = d;
+    *out = (cdr__jv){ .kind = CDR__J_DICT, .u.d = d };
     return true;
 }
 

@@ -210,12 +210,51 @@ def check_jinja(build):
     return not failures
 
 
+def without_think(value):
+    if isinstance(value, str):
+        return value.replace("<think>", "").replace("</think>", "")
+    if isinstance(value, list):
+        return [without_think(v) for v in value]
+    return {k: without_think(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def check_chat_templates(build, rounds):
+    """Our own templates, and those of the folder CHAT_TEMPLATES where it is set (a collection of released ones, say)."""
+    folders = [os.path.join(HERE, "templates")] + ([os.environ["CHAT_TEMPLATES"]] if "CHAT_TEMPLATES" in os.environ else [])
+    engine, failures, counts = Engine(build), [], collections.Counter()
+    r = random.Random(7)
+    for name, source in (t for f in folders for t in jinja_peer.foreign_templates(f)):
+        with tempfile.TemporaryDirectory() as folder:
+            tok = Tokenizer(folder)
+            with open(os.path.join(folder, "chat_template.jinja"), "w") as f:
+                f.write(source)
+            template = jinja_peer.Template(source, {"bos_token": "[BOS]", "eos_token": "[EOS]"}, MARKS)
+            refused = collections.Counter()
+            for i in range(rounds):
+                c = without_think(chat_cases.random_conversation(r, tools=i % 2 == 1, names=False))
+                if i % 2 == 0:
+                    c = {"messages": [{k: v if v is not None else "" for k, v in m.items()} for m in c["messages"]]}
+                case = {"format": "jinja", "dir": folder, "options": {"thinking": r.random() < 0.3}, "generate": r.random() < 0.3, "conversation": c}
+                ok, detail = jinja_peer.check_conversation(engine, template, case, tok, MARKS, counts)
+                if not ok:
+                    got = engine.render({**case, "tokenizer": tok.spec})
+                    refused[got.get("error")] += 1
+                    failures.append((name, case, detail, got))
+            if refused:
+                print(f"  {name}: {sum(refused.values())} of {rounds} differ ({dict(refused)})")
+    for name, case, detail, got in failures[:int(os.environ.get("SHOW", "3"))]:
+        print("DIFFERS", name, json.dumps(case, ensure_ascii=False)[:1500], "\n", str(detail)[:3000], "\n", str(got)[:1500])
+    print("chat templates:", ", ".join(f"{n} {k}" for k, n in counts.items()) + f", {len(failures)} differ")
+    return not failures
+
+
 def main():
     if sys.argv[1] == "golden":
         write_golden()
         return 0
     ok = check_native(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 3000)
     ok = check_jinja(sys.argv[2]) and ok
+    ok = check_chat_templates(sys.argv[2], 60) and ok
     return 0 if ok else 1
 
 

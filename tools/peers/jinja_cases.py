@@ -91,7 +91,7 @@ text with { and } and {a} and %} and }} and #}
 {%- set x = 'a' -%} {%- if x == 'a' -%} yes {%- elif x == 'b' -%} no {%- endif -%} .
 {% macro m1(x) -%} [{{ x }}] {%- endmacro %}a {{ m1('q') }} b{{- m1('r') -}} c
 {% macro w(messages) %}{% for q in messages %}{{ q.role }}{% endfor %}{% endmacro %}{{ w(m) }}{{ w(messages=m[1:]) }}
-{{ s|safe }}{{ (s|upper)|safe }}
+{{ s|safe }}{{ (s|upper)|safe }}{{ '<' ~ ('<'|safe) ~ '>' }}{{ 'a' + ('b'|safe) + 'c' }}{% set v = l|tojson|safe if yes else 's' %}{{ v }}{{ '<'|safe + ('>'|safe) }}{{ (s|safe)|length }}{{ (s|safe) is string }}
 '''
 
 ERRORS = r'''
@@ -177,7 +177,10 @@ REFUSED = r'''
 {{ l|groupby('x') }}
 {{ l|batch(2) }}
 {{ s|e }}
-{{ 'x'|safe ~ 'y' }}
+{{ ('x'|safe).upper() }}
+{{ 'x'|safe + '<' }}
+{{ 'x'|safe|upper }}
+{{ ('xyz'|safe)[:1] }}
 {% macro f() %}{{ varargs }}{% endmacro %}{{ f() }}
 {{ 'ß'|upper }}
 {{ 10000000000 * 10000000000 }}
