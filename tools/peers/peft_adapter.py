@@ -6,6 +6,7 @@
    key; merged there, every weight moves by scale B A as our per-expert file has it, and nothing else moves.
 2. A random adapter that PEFT saves (target_modules, target_parameters, rank_pattern, rsLoRA) binds key by key in `cadre verify-adapter`; converted
    by `cadre export` to one pair for each expert it has the deltas that PEFT merges.
+3. On a checkpoint of `cadre toy` and the run's final/, transformers and PEFT give the loss of `cadre eval` on one document.
 The file's name is not peft.py, which would hide the package.
 """
 import json
@@ -46,12 +47,12 @@ def run(*args, ok=0):
     return r.stdout
 
 
-def train(cadre, work, name, model, lora):
+def train(cadre, work, name, model, lora, more="", tokenizer="byte"):
     (work / "text.txt").write_text(TEXT)
     (work / f"{name}.yaml").write_text(
-        f"version: 1\nname: {name}\nmodel: {{path: {model}}}\ndata: {{train: {work}/text.txt, tokenizer: byte}}\noutput_dir: {work}/{name}\n"
+        f"version: 1\nname: {name}\nmodel: {{path: {model}}}\ndata: {{train: {work}/text.txt, tokenizer: {tokenizer}}}\noutput_dir: {work}/{name}\n"
         "train: {steps: 3, sequence_length: 128, micro_batch_tokens: 128, global_batch_tokens: 256, indexer: frozen}\n"
-        f"optimizer: {{learning_rate: 1.0e-2}}\nlora: {lora}\nmachine: {{threads: 1}}\n")
+        f"optimizer: {{learning_rate: 1.0e-2}}\nlora: {lora}\nmachine: {{threads: 1}}\n{more}")
     run(cadre, "train", work / f"{name}.yaml")
     return work / name
 
@@ -158,6 +159,23 @@ def peft_in_ours(cadre, work, name, model, config, lora):
     compare(base, weights(pm.merge_and_unload()), deltas(work / f"{name}-each"), f"PEFT's in ours, {name}")
 
 
+def same_loss(cadre, work, family, lora):
+    toy, text = work / f"toy-{family}", TEXT[:120].encode()
+    run(cadre, "toy", family, "--out", toy)
+    source = train(cadre, work, f"on-{family}", toy, lora, more="precision: {compute: f32}\n", tokenizer="model")
+    (work / "short.txt").write_bytes(text)
+    ours = json.loads(run(cadre, "eval", source, "--data", work / "short.txt", "--json"))["result"]["loss"]
+    ids = torch.tensor([list(text) + [257]])                  # bytes, and the end of the document
+    m = AutoModelForCausalLM.from_pretrained(toy, dtype=torch.float32)
+    losses = []
+    for model in (m, lambda: PeftModel.from_pretrained(m, source / "final")):
+        with torch.no_grad():
+            losses.append((model if model is m else model())(input_ids=ids, labels=ids).loss.item())
+    assert abs(losses[1] - ours) < 1e-5 * ours and abs(losses[0] - ours) > 1e-2, (losses, ours)
+    N[0] += 1
+    print(f"{family}: base + adapter in transformers and PEFT {losses[1]:.7f}, here {ours:.7f}; the base alone {losses[0]:.4f}")
+
+
 def peers(cadre, work):
     kimi = KimiLinearConfig(**KIMI)
     every = "{rank: 4, experts: per_expert, targets: [attention, kda_gates, dense_mlp, shared_experts]}"
@@ -167,6 +185,8 @@ def peers(cadre, work):
     ours_in_peft(cadre, work, "kimi-rs", "tiny-linear", kimi, "{rank: 8, experts: none, scaling: rslora, targets: [attention]}")
     ours_in_peft(cadre, work, "v3", "tiny-v3", DeepseekV3Config(**V3), "{rank: 4, experts: per_expert, targets: [attention]}")
     dense_is_lost(cadre, work)
+    same_loss(cadre, work, "kimi_linear", every)
+    same_loss(cadre, work, "deepseek_v3", "{rank: 4, experts: per_expert, targets: [attention]}")
     both = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
     peft_in_ours(cadre, work, "saved", "tiny-linear", kimi, dict(r=4, lora_alpha=6, target_modules=["o_proj", "gate_proj", "f_a_proj"], target_parameters=both))
     peft_in_ours(cadre, work, "saved-pattern", "tiny-linear", kimi, dict(r=4, lora_alpha=6, use_rslora=True, target_modules=r".*self_attn\.[qkv]_proj", target_parameters=both,
