@@ -16,8 +16,8 @@ typedef struct { int64_t T, A, E, L, I; int dtype; cdr_experts_attr at; weights 
 /* The operands of a forward and of a backward, and where their bytes lie. */
 typedef struct {
     shape z;
-    cdr_type t[CDR__EX_N + 2], tb[CDR__EXB_N + CDR__EXB_N_OUT];
-    void *p[CDR__EX_N + 2], *pb[CDR__EXB_N + CDR__EXB_N_OUT];
+    cdr_type t[CDR__EX_N + CDR__EX_N_OUT], tb[CDR__EXB_N + CDR__EXB_N_OUT];
+    void *p[CDR__EX_N + CDR__EX_N_OUT], *pb[CDR__EXB_N + CDR__EXB_N_OUT];
     int32_t *idx;
 } layer;
 
@@ -101,7 +101,7 @@ static layer layer_new(shape z)
         y.z.at.scale[m] = 0.3f + (float)m;
     }
     T_CHECK(cdr_op_experts.infer(&y.z.at, CDR__EX_N, t, &n, t + CDR__EX_N, NULL) == CDR_OK);
-    for (int i = 0; i < CDR__EX_N + 2; i++) y.p[i] = bytes_of(&t[i]);
+    for (int i = 0; i < CDR__EX_N + CDR__EX_N_OUT; i++) y.p[i] = bytes_of(&t[i]);
     fill(y.p[CDR__EX_X], &t[CDR__EX_X], 1, 1.0f);
     fill(y.p[CDR__EX_P], &t[CDR__EX_P], 2, 0.5f);
     for (int i = CDR__EX_W1; i <= CDR__EX_W2; i++) fill_weights(y.p[i], &t[i], (uint64_t)(3 + i), z.w);
@@ -111,7 +111,8 @@ static layer layer_new(shape z)
     T_CHECK(run_dispatch(&y, 2) == CDR_OK);
     y.tb[CDR__EXB_DU] = t[CDR__EX_X];
     memcpy(y.tb + CDR__EXB_X, t, CDR__EX_N * sizeof *t);
-    y.tb[CDR__EXB_GU] = t[CDR__EX_N + 1];
+    y.tb[CDR__EXB_GU] = t[CDR__EX_N + CDR__EX_OUT_GU];
+    y.tb[CDR__EXB_DV] = (cdr_type){ .dtype = CDR_N_DTYPES };
     T_CHECK(cdr_op_experts_bwd.infer(&y.z.at, CDR__EXB_N, y.tb, &n, y.tb + CDR__EXB_N, NULL) == CDR_OK);
     for (int i = CDR__EXB_N + CDR__EXB_DW1; i <= CDR__EXB_N + CDR__EXB_DW2 && z.w != AS_X; i++) y.tb[i].dtype = CDR_N_DTYPES;
     memcpy(y.pb + CDR__EXB_X, y.p, CDR__EX_N * sizeof *y.p);
@@ -123,7 +124,7 @@ static layer layer_new(shape z)
 
 static void layer_free(layer *y)
 {
-    for (int i = 0; i < CDR__EX_N + 2; i++) free(y->p[i]);
+    for (int i = 0; i < CDR__EX_N + CDR__EX_N_OUT; i++) free(y->p[i]);
     free(y->pb[CDR__EXB_DU]);
     for (int i = CDR__EXB_N; i < CDR__EXB_N + CDR__EXB_N_OUT; i++) free(y->pb[i]);
     free(y->idx);
@@ -154,15 +155,15 @@ static void call(const cdr_op *op, const layer *y, const how *h, int n_in, int n
 
 static void run(layer *y, const how *h)
 {
-    cdr_type none = { .dtype = CDR_N_DTYPES }, t[CDR__EX_N + 2], tb[CDR__EXB_N + CDR__EXB_N_OUT];
-    void *p[CDR__EX_N + 2], *pb[CDR__EXB_N + CDR__EXB_N_OUT];
+    cdr_type none = { .dtype = CDR_N_DTYPES }, t[CDR__EX_N + CDR__EX_N_OUT], tb[CDR__EXB_N + CDR__EXB_N_OUT];
+    void *p[CDR__EX_N + CDR__EX_N_OUT], *pb[CDR__EXB_N + CDR__EXB_N_OUT];
     memcpy(t, y->t, sizeof t), memcpy(tb, y->tb, sizeof tb), memcpy(p, y->p, sizeof p), memcpy(pb, y->pb, sizeof pb);
     for (int i = 0; i < CDR__EX_N; i++) pb[CDR__EXB_X + i] = p[i], tb[CDR__EXB_X + i] = t[i];
     pb[CDR__EXB_GU] = p[CDR__EX_N + 1];
     if (!h->keep) t[CDR__EX_N + 1] = tb[CDR__EXB_GU] = none, p[CDR__EX_N + 1] = pb[CDR__EXB_GU] = NULL;
-    for (int i = CDR__EX_N; i < CDR__EX_N + 2; i++) if (p[i]) memset(p[i], 0xff, cdr_type_bytes(&t[i]));
+    for (int i = CDR__EX_N; i < CDR__EX_N + CDR__EX_N_OUT; i++) if (p[i]) memset(p[i], 0xff, cdr_type_bytes(&t[i]));
     for (int i = CDR__EXB_N; i < CDR__EXB_N + CDR__EXB_N_OUT; i++) if (pb[i]) memset(pb[i], 0xff, cdr_type_bytes(&tb[i]));
-    call(&cdr_op_experts, y, h, CDR__EX_N, 2, t, p);
+    call(&cdr_op_experts, y, h, CDR__EX_N, CDR__EX_N_OUT, t, p);
     call(&cdr_op_experts_bwd, y, h, CDR__EXB_N, CDR__EXB_N_OUT, tb, pb);
 }
 
@@ -238,7 +239,7 @@ static void a_capacity_bounds_the_scratch(void)
         for (int c = 0; c < 3; c++) {
             cdr_experts_attr at = y.z.at;
             at.capacity = c == 0 ? 0 : c == 1 ? R / 4 : R / 16;
-            bytes[c] = b ? k->work_bytes(&at, CDR__EXB_N, CDR__EXB_N_OUT, y.tb, 2) : k->work_bytes(&at, CDR__EX_N, 2, y.t, 2);
+            bytes[c] = b ? k->work_bytes(&at, CDR__EXB_N, CDR__EXB_N_OUT, y.tb, 2) : k->work_bytes(&at, CDR__EX_N, CDR__EX_N_OUT, y.t, 2);
         }
         const size_t row = 2 * 64, sums = (size_t)(y.z.T * 64 * 4);      /* of a round; accumulators of several rounds */
         T_CHECK(bytes[0] + sums >= bytes[1] + row * (size_t)(R - R / 4));
@@ -510,8 +511,8 @@ static void nobody_gives_zeros(void)
         T_CHECK(run_dispatch(&y, 2) == CDR_OK);
         for (int k = 0; k < n; k++) {
             run(&y, &(how){ name[k], 2, k * 100, true });
-            for (int i = CDR__EX_N; i < CDR__EX_N + 2; i++)
-                for (int64_t j = 0; j < cdr_type_elems(&y.t[i]); j++) T_CHECK(element(y.p[i], &y.t[i], j) == 0);
+            for (int i = CDR__EX_N; i < CDR__EX_N + CDR__EX_N_OUT; i++)
+                for (int64_t j = 0; y.p[i] && j < cdr_type_elems(&y.t[i]); j++) T_CHECK(element(y.p[i], &y.t[i], j) == 0);
             for (int i = CDR__EXB_N; i < CDR__EXB_N + CDR__EXB_N_OUT; i++)
                 for (int64_t j = 0; y.pb[i] && j < cdr_type_elems(&y.tb[i]); j++) T_CHECK(element(y.pb[i], &y.tb[i], j) == 0);
         }
@@ -573,8 +574,8 @@ static void strides_reach_beyond_32_bits(void)
     for (int k = 0; k < n; k++) {
         layer y = layer_new(z), o = layer_new(z);
         const how h = { name[k], 2, 0, false };
-        cdr_type tb[CDR__EXB_N + CDR__EXB_N_OUT], t[CDR__EX_N + 2];
-        void *pb[CDR__EXB_N + CDR__EXB_N_OUT], *p[CDR__EX_N + 2];
+        cdr_type tb[CDR__EXB_N + CDR__EXB_N_OUT], t[CDR__EX_N + CDR__EX_N_OUT];
+        void *pb[CDR__EXB_N + CDR__EXB_N_OUT], *p[CDR__EX_N + CDR__EX_N_OUT];
         run(&y, &h);
         memcpy(t, o.t, sizeof t), memcpy(tb, o.tb, sizeof tb), memcpy(p, o.p, sizeof p), memcpy(pb, o.pb, sizeof pb);
         for (int m = 0; m < 3; m++) {
@@ -589,7 +590,7 @@ static void strides_reach_beyond_32_bits(void)
         p[CDR__EX_N + 1] = pb[CDR__EXB_GU] = NULL;
         memcpy(tb + CDR__EXB_X, t, CDR__EX_N * sizeof *t);
         memcpy(pb + CDR__EXB_X, p, CDR__EX_N * sizeof *p);
-        call(&cdr_op_experts, &o, &h, CDR__EX_N, 2, t, p);
+        call(&cdr_op_experts, &o, &h, CDR__EX_N, CDR__EX_N_OUT, t, p);
         call(&cdr_op_experts_bwd, &o, &h, CDR__EXB_N, CDR__EXB_N_OUT, tb, pb);
         for (int m = 0; m < 3; m++) {
             const int i = CDR__EXB_N + CDR__EXB_DW1 + m;

@@ -307,6 +307,7 @@ static int far_case(cdr_comm *w, char *slab, int64_t E_local, const char *kernel
     far_fill(b.p[CDR__EXB_DU], &b.t[CDR__EXB_DU], 300 + (uint64_t)me);
     memcpy(b.t + CDR__EXB_X, f.t, CDR__EX_N * sizeof *f.t);
     memcpy(b.p + CDR__EXB_X, f.p, CDR__EX_N * sizeof *f.p);
+    b.t[CDR__EPB_DV] = (cdr_type){ .dtype = CDR_N_DTYPES };
     EXPECT_OK(cdr_op_experts_ep_bwd.infer(&at, CDR__EPB_N, b.t, &n, b.t + CDR__EPB_N, NULL));
     for (int k = 0; k < CDR__EPB_N_OUT; k++) {
         const bool dw = trained && (k == CDR__EXB_DW1 || k == CDR__EXB_DW2);

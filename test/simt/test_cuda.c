@@ -30,7 +30,7 @@ static cdr_status run(const cdr_check_target *t, const cdr_kernel *k, const cdr_
 static const char *const cpu_only[] = {
     "attn_res", "attn_res_bwd", "aux_loss", "aux_loss_bwd", "balance_hist", "balance_load", "balance_quantile", "balance_sign", "dispatch",
     "experts", "experts_bwd", "experts_ep", "experts_ep_bwd", "fill", "gate", "gate_bwd", "indexer", "indexer_loss", "indexer_loss_bwd", "kda", "kda_bwd", "layernorm",
-    "layernorm_bwd", "loss_frozen", "loss_frozen_pieces", "loss_pieces", "loss_pieces_bwd", "muon", "router", "router_bwd", "scale", "short_conv",
+    "layernorm_bwd", "loss_frozen", "loss_frozen_pieces", "loss_pieces", "loss_pieces_bwd", "muon", "route", "router", "router_bwd", "scale", "short_conv",
     "short_conv_bwd", "situ", "situ_bwd",
 };
 
