@@ -103,6 +103,39 @@ static void families(void)
     T_CHECK(!cdr_exists(in_dir("none")));
 }
 
+/* What an export to FP8 holds is the BF16 matrix as cdr_weights_round_fp8 leaves it, to the bit. */
+static void fp8_is_rounded_bf16(void)
+{
+    const char *at[2] = { in_dir("v3-bf16"), in_dir("v3-fp8") };
+    cdr_pool *pool = cdr_pool_new();
+    cdr_hf *d[2] = { NULL };
+    cdr_weights *w[2] = { NULL };
+    int n_fp8 = 0, other = 0;
+    cdr_model *m[2];
+    for (int k = 0; k < 2; k++) {
+        cdr_export_args a = { .common = { .quiet = true }, .source = at[0], .format = "hf", .out = at[1], .experts = "fp8" };
+        T_CHECK((k == 0 ? toy("deepseek_v3", at[0], NULL, NULL) : (clear(), cdr_export(&a, &result, &err))) == CDR_OK);
+        T_CHECK(cdr_model_load(&(cdr_model_spec){ .path = at[k] }, pool, &m[k], &err) == CDR_OK);
+        T_CHECK(cdr_hf_open(at[k], &d[k], &err) == CDR_OK && cdr_weights_open(m[k], d[k], &w[k], &err) == CDR_OK);
+    }
+    for (int64_t i = 0; i < cdr_model_params(m[0]); i++) {
+        cdr_model_row row = cdr_model_stored(m[0], i);
+        T_CHECK(!cdr_weights_fp8(w[0], i));
+        if (!cdr_weights_fp8(w[1], i)) continue;
+        const int64_t N = row.n[0], K = row.n[1], n = N * K;
+        float *x = cdr_alloc(sizeof *x * (size_t)n * 2), *y = x + n;
+        T_CHECK(cdr_weights_read(w[0], i, 0, N, CDR_F32, x, &err) == CDR_OK && cdr_weights_read(w[1], i, 0, N, CDR_F32, y, &err) == CDR_OK);
+        other += memcmp(x, y, sizeof *x * (size_t)n) != 0;
+        cdr_weights_round_fp8(N, K, x);
+        T_CHECK(memcmp(x, y, sizeof *x * (size_t)n) == 0);
+        n_fp8++;
+        cdr_free(x);
+    }
+    T_CHECK(n_fp8 > 0 && other > 0);
+    for (int k = 0; k < 2; k++) cdr_weights_close(w[k]), cdr_hf_close(d[k]);
+    cdr_pool_free(pool);
+}
+
 /* ---- runs ----------------------------------------------------------------------------------------------------------------------- */
 static const char RECIPE[] =
     "version: 1\n"
@@ -239,6 +272,7 @@ int main(int argc, char **argv)
     T_CHECK(cdr_file_write(in_dir("text.txt"), t.s, t.n, NULL) == CDR_OK);
     cdr_text_free(&t);
     T_RUN(families);
+    T_RUN(fp8_is_rounded_bf16);
     T_RUN(lora_on_a_packed_base);
     T_RUN(full_run_and_export);
     clear();

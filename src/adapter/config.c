@@ -162,7 +162,7 @@ static cdr_status read_patterns(const char *where, const char *key, const cdr_js
     *out = cdr_pool_alloc(pool, sizeof **out * (size_t)(count + 1));
     for (int64_t i = 0; i < count; i++) {
         double x = cdr_json_real(cdr_json_at(j, i), NAN);
-        if (!(x > 0) || !isfinite(x) || (strcmp(key, "rank_pattern") == 0 && (x != floor(x) || x > INT32_MAX)))
+        if (!((float)x > 0) || !isfinite((float)x) || (strcmp(key, "rank_pattern") == 0 && (x != floor(x) || x > INT32_MAX)))
             CDR_FAIL_ID(err, CDR_EDATA, "adapter.config", "%s: %s of \"%.100s\" is no %s above 0", where, key, cdr_json_key(j, i), strcmp(key, "rank_pattern") == 0 ?
                         "whole number" : "number");
         (*out)[(*n)++] = (cdr__lora_pattern){ cdr_json_key(j, i), x };
@@ -198,7 +198,8 @@ cdr_status cdr__lora_config_parse(const char *where, const char *text, size_t by
     c->rslora = cdr_json_bool(cdr_json_get(root, "use_rslora"), false);
     c->base = cdr_json_str(cdr_json_get(root, "base_model_name_or_path"), NULL);
     if (!(c->r >= 1) || c->r != floor(c->r) || c->r > 65536) CDR_FAIL_ID(err, CDR_EDATA, "adapter.config", "%s: r is missing, or no whole number from 1 on", where);
-    if (!(c->alpha > 0) || !isfinite(c->alpha)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.config", "%s: lora_alpha is missing, or not above 0", where);
+    if (!((float)(c->alpha / c->r) > 0) || !isfinite((float)c->alpha))
+        CDR_FAIL_ID(err, CDR_EDATA, "adapter.config", "%s: lora_alpha is missing, not above 0, or beyond the range of F32", where);
     const cdr_json *target = cdr_json_get(root, "target_modules");
     c->target_regex = cdr_json_str(target, NULL);
     if (!c->target_regex) CDR_TRY(read_names(where, "target_modules", target, pool, &c->target, &c->n_target, err));

@@ -5,6 +5,7 @@
  * that they were packed with (--experts stored), or expanded to BF16 (--experts bf16). Rows are made when the writer asks: no model in memory.
  */
 #include "train/adapter.h"
+#include <math.h>
 #include <stdlib.h>
 
 typedef struct { int64_t tensors; cdr_lora_energy all; double worst; char where[160]; } tally;      /* of one stored format */
@@ -15,10 +16,13 @@ typedef struct {
     const cdr_lora_pair **of;      /* by parameter; NULL: untouched */
     bool *touched;
     bool bf16;                     /* experts are expanded */
-    tally plain, packed;
+    tally plain, fp8, packed;
 } work;
 
 static bool is_packed(const work *w, int64_t i_param) { return cdr_weights_dtype(w->w, i_param) == CDR_MXFP4 && !w->bf16; }
+
+/* Written as FP8 with new scales: --experts bf16 expands routed experts only. */
+static bool is_fp8(const work *w, const cdr_lora_pair *p) { return cdr_weights_fp8(w->w, p->i_param) && !(w->bf16 && p->experts > 0); }
 
 /* ---- what survives ---------------------------------------------------------------------------------------------------------------------- */
 
@@ -36,13 +40,19 @@ static void count(tally *t, const cdr_model *m, const cdr_lora_pair *p, int64_t 
     else (void)snprintf(t->where, sizeof t->where, "%s", name);
 }
 
-/* dtype: what the merged values are rounded to. */
-static void add_rounded(int dtype, const float *w, const float *merged, int64_t n, cdr_lora_energy *x)
+/* dtype: what the merged values are rounded to; fp8: to FP8 with scales of blocks instead. */
+static void add_rounded(int dtype, bool fp8, const float *w, const float *merged, int64_t N, int64_t K, cdr_lora_energy *x)
 {
+    const int64_t n = N * K;
     char *raw = cdr_alloc((size_t)cdr_dtype_bytes(dtype, n) + 1);
     float *q = cdr_alloc(sizeof *q * (size_t)n);
-    cdr_from_f32(dtype, merged, raw, n);
-    cdr_to_f32(dtype, raw, q, n);
+    if (fp8) {
+        memcpy(q, merged, sizeof *q * (size_t)n);
+        cdr_weights_round_fp8(N, K, q);
+    } else {
+        cdr_from_f32(dtype, merged, raw, n);
+        cdr_to_f32(dtype, raw, q, n);
+    }
     for (int64_t i = 0; i < n; i++) {
         double delta = (double)merged[i] - (double)w[i], lost = (double)q[i] - (double)merged[i];
         x->delta += delta * delta;
@@ -64,10 +74,12 @@ static cdr_status measure(work *w, const cdr_lora_pair *p, int64_t e, float *bas
 {
     int64_t n = p->N * p->K;
     cdr_lora_energy x = { 0 };
-    bool packed = is_packed(w, p->i_param);
+    bool packed = is_packed(w, p->i_param), fp8 = is_fp8(w, p);
     CDR_TRY(cdr_weights_read(w->w, p->i_param, e * p->N, p->N, CDR_F32, base, err));
     memcpy(merged, base, sizeof *base * (size_t)n);
     cdr_lora_add(p, e * p->N, p->N, merged);
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(merged[i])) CDR_FAIL_ID(err, CDR_EDATA, "merge.nonfinite", "%s: with its delta an element overflows; the adapter is broken", cdr_model_param(w->m, p->i_param));
     if (packed) {
         const uint8_t *codes, *scales;
         uint8_t *again = cdr_alloc((size_t)n / 2 + 1);
@@ -76,9 +88,9 @@ static cdr_status measure(work *w, const cdr_lora_pair *p, int64_t e, float *bas
         cdr_free(again);
         CDR_TRY(st);
     } else {
-        add_rounded(stored_as(w, p->i_param), base, merged, n, &x);
+        add_rounded(stored_as(w, p->i_param), fp8, base, merged, p->N, p->K, &x);
     }
-    count(packed ? &w->packed : &w->plain, w->m, p, e, &x);
+    count(packed ? &w->packed : fp8 ? &w->fp8 : &w->plain, w->m, p, e, &x);
     return CDR_OK;
 }
 
@@ -195,19 +207,24 @@ static cdr_status merge_in(work *w, const cdr_merge_args *a, cdr_result *r, cdr_
     w->bf16 = a->experts && strcmp(a->experts, "bf16") == 0;
     CDR_TRY(open_all(w, a, err));
     CDR_TRY(measure_all(w, err));
-    double worst = CDR_MIN(w->plain.tensors ? w->plain.worst : 1, w->packed.tensors ? w->packed.worst : 1);
+    const tally *of[] = { &w->plain, &w->fp8, &w->packed }, *last = of[0];
+    for (int i = 0; i < CDR_COUNT(of); i++)
+        if (of[i]->tensors && (!last->tensors || of[i]->worst < last->worst)) last = of[i];
+    double worst = last->tensors ? last->worst : 1;
     bool low = worst < a->min_survival, write = !low || a->force;
     if (write) CDR_TRY(write_all(w, a, &stat, err));
     cdr_text text = { 0 }, json = { 0 };
     cdr_jw j = { .t = &json };
     tally_text(&text, w, "BF16 tensors", &w->plain);
+    tally_text(&text, w, "FP8", &w->fp8);
     tally_text(&text, w, "packed", &w->packed);
     if (low) cdr_text_printf(&text, ", below %.2f%s", a->min_survival, write ? "" : ": nothing written");
     cdr_text_printf(&text, "\n");
-    if (write) cdr_text_printf(&text, "wrote     %s: %lld tensors in %lld shards, %lld of them copied byte for byte\n", a->out, (long long)stat.tensors,
-                               (long long)stat.shards, (long long)stat.copied);
+    if (write) cdr_text_printf(&text, "wrote     %s: %lld tensors in %lld shard%s, %lld of them copied byte for byte\n", a->out, (long long)stat.tensors,
+                               (long long)stat.shards, stat.shards == 1 ? "" : "s", (long long)stat.copied);
     cdr_jw_begin(&j, NULL, '{');
     tally_json(&j, "bf16", &w->plain);
+    tally_json(&j, "fp8", &w->fp8);
     tally_json(&j, "packed", &w->packed);
     cdr_jw_real(&j, "min_survival", a->min_survival);
     cdr_jw_bool(&j, "written", write);
@@ -223,7 +240,7 @@ static cdr_status merge_in(work *w, const cdr_merge_args *a, cdr_result *r, cdr_
     if (!write)
         CDR_FAIL_ID(err, CDR_EUSER, "merge.survival",
                     "%s: %.3f of the delta of %s would survive, below --min-survival %.2f. Take --experts bf16, serve the adapter unmerged, "
-                    "or say --force", a->out, worst, w->packed.tensors && w->packed.worst == worst ? w->packed.where : w->plain.where, a->min_survival);
+                    "or say --force", a->out, worst, last->where, a->min_survival);
     return CDR_OK;
 }
 

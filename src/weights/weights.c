@@ -332,6 +332,12 @@ void cdr_weights_close(cdr_weights *w)
     cdr_pool_free(w->pool);
 }
 
+bool cdr_weights_fp8(const cdr_weights *w, int64_t i_param)
+{
+    CDR_CHECK(i_param >= 0 && i_param < w->n_parts);
+    return w->part[i_param].kind == CDR__FP8_128;
+}
+
 const cdr_weights_stat *cdr_weights_get_stat(const cdr_weights *w) { return &w->stat; }
 
 int cdr_weights_dtype(const cdr_weights *w, int64_t i_param)

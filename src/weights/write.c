@@ -232,6 +232,22 @@ static void encode_fp8(const float *x, int64_t n, int64_t K, uint8_t *codes, flo
     }
 }
 
+void cdr_weights_round_fp8(int64_t N, int64_t K, float *x)
+{
+    const int64_t blocks = cdr_ceil_div(K, CDR__FP8_BLOCK);
+    uint8_t *codes = cdr_alloc((size_t)(CDR__FP8_BLOCK * K));
+    float *scales = cdr_alloc(sizeof *scales * (size_t)blocks);
+    for (int64_t r0 = 0; r0 < N; r0 += CDR__FP8_BLOCK) {
+        const int64_t n = CDR_MIN(N - r0, (int64_t)CDR__FP8_BLOCK);
+        float *at = x + r0 * K;
+        encode_fp8(at, n, K, codes, scales);
+        cdr_to_f32(CDR_F8_E4M3, codes, at, n * K);
+        for (int64_t i = 0; i < n * K; i++) at[i] = cdr_bf16_to_f32(cdr_f32_to_bf16(at[i] * scales[i % K / CDR__FP8_BLOCK]));
+    }
+    cdr_free(codes);
+    cdr_free(scales);
+}
+
 /* Packed in the source, and still: its rows come packed. */
 static bool repacked(const job *j, int64_t i) { return j->from && j->part[i].kind == CDR__MXFP4 && j->form[i].kind == CDR__MXFP4; }
 
