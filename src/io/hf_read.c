@@ -3,7 +3,8 @@
  *
  * O_DIRECT wants offsets, lengths and addresses in whole blocks; tensors lie anywhere. So a read goes through an aligned buffer of BLOCK bytes
  * and is copied out of it, about 10 GB/s on one core, well above what disks give. One request is in flight a call: whoever loads uses several
- * threads, as many as the disk has depth for (measured in doc/lab.md: 4 reach fio's rate at the same block size).
+ * threads, as many as the disk has depth for (test/hf_speed.c measures it beside fio). A block is one request wherever it lies: cut at multiples
+ * of 4096, each would have a second one for its last bytes.
  * A block that the cache holds already (mincore on the file's mapping, which tells owners the truth) is taken from there: a second load of a
  * warm file does not touch the disk. preadv2 with RWF_NOWAIT would ask the same, but starts read-ahead where pages are missing, which made
  * every byte be read twice: half the rate.
@@ -26,7 +27,7 @@ static void *take_bounce(cdr_hf *d)
     pthread_mutex_lock(&d->lock);
     if (d->n_bounce > 0) p = d->bounce[--d->n_bounce];
     pthread_mutex_unlock(&d->lock);
-    if (!p && posix_memalign(&p, ALIGN, BLOCK) != 0) p = NULL;
+    if (!p && posix_memalign(&p, ALIGN, BLOCK + 2 * ALIGN) != 0) p = NULL;
     CDR_CHECK(p != NULL);
     return p;
 }
@@ -125,7 +126,7 @@ static cdr_status read_direct(cdr_hf *d, const cdr__hf_shard *s, const char *fil
     cdr_status status = CDR_OK;
     bool unable = false;
     while (bytes > 0 && status == CDR_OK && !unable) {
-        size_t k = CDR_MIN(bytes, BLOCK - at % ALIGN);
+        size_t k = CDR_MIN(bytes, (size_t)BLOCK);        /* wherever it lies: one request */
         status = s->owned && is_cached(file, at, k) ? read_plain(&through, at, k, to, err) : read_window(s, at, k, bounce, to, &unable, err);
         if (unable) break;
         at += k;
