@@ -2,8 +2,10 @@
  * in checkpoints, refused where it is another. */
 #include "test.h"
 
+#include "chat/chat.h"
 #include "io/io.h"
 #include "models/models.h"
+#include "tokenizer/tokenizer.h"
 #include "weights/weights.h"
 
 #include <dirent.h>
@@ -89,6 +91,17 @@ static void families(void)
         if (err.text[0]) fprintf(stderr, "  %s\n", err.text);
         T_HAS(result.text, "of them copied byte for byte");
         T_CHECK(same_dirs(one, two) >= 5);
+        cdr_pool *pool = cdr_pool_new();
+        cdr_model *m;
+        T_CHECK(cdr_model_load(&(cdr_model_spec){ .path = one }, pool, &m, &err) == CDR_OK);
+        const cdr_model_text text = cdr_model_get_text(m);
+        cdr_tokenizer *tok = NULL;                                                   /* the marks of the family's chat format are there */
+        T_CHECK(cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = text.type, .dir = one, .file = text.file, .base = text.base, .special = text.special }, &tok, &err) == CDR_OK);
+        cdr_chat *chat = NULL;
+        if (tok) T_CHECK(cdr_chat_open(&(cdr_chat_spec){ .format = text.chat, .tokenizer = tok, .dir = one }, &chat, &err) == CDR_OK);
+        if (chat) cdr_chat_close(chat);
+        if (tok) cdr_tokenizer_close(tok);
+        cdr_pool_free(pool);
         if (k == 0) {
             T_HAS(result.text, "kimi_k3, ");
             T_CHECK(toy(FAMILY[k], in_dir("again"), NULL, "seed=1") == CDR_OK && same_dirs(one, in_dir("again")) > 0);

@@ -65,6 +65,6 @@ cdr_status cdr_builtin_or_file(const char *kind, const char *name, cdr_pool *poo
     }
     int n;
     const char *const *names = cdr_builtin_names(kind, pool, &n);
-    CDR_FAIL_ID(err, CDR_EUSER, "config.no-such-builtin", "%s: no built-in file of %s/ has that name, and a path holds a / or ends in .yaml.%s "
-                "`cadre config list` prints all", name, kind, cdr_nearest(pool, name, names, n));
+    CDR_FAIL_ID(err, CDR_EUSER, "config.no-such-builtin", "%s: %sno built-in file of %s/ has that name, and a path holds a / or ends in .yaml.%s "
+                "`cadre config list` prints all", name, strcmp(kind, "models") == 0 ? "no such directory, and " : "", kind, cdr_nearest(pool, name, names, n));
 }

@@ -5,6 +5,7 @@
  * A check that fails does not stop the others: the card has them all, and the exit code is 1. Source: spec/interface.md, 2.4, 7.4.
  */
 #include "train/onboard.h"
+#include "plan/plan.h"
 
 static cdr_status read_directory(cdr__onboard *o, cdr_err *err)
 {
@@ -147,7 +148,9 @@ static void tell(const cdr__onboard *o, cdr_text *json)
 
 static cdr_status run(cdr__onboard *o, cdr_text *text, cdr_text *json, cdr_err *err)
 {
+    cdr_machine machine;
     CDR_TRY(read_directory(o, err));
+    if (o->machine) CDR_TRY(cdr_machine_load(o->machine, o->pool, &machine, err));      /* a wrong name is refused before anything is written */
     CDR_TRY(cdr_make_dirs(o->out, err));
     CDR_TRY(cdr__onboard_files(o, err));
     config_item(o);

@@ -191,8 +191,27 @@ static void hf_sides(toy *t, int64_t vocab, sides *s)
              HF_SPECIAL[4]));
 }
 
+/* tokenizer_config.json of a family that speaks in Kimi-K2's marks: names and places of that release behind the 256 bytes. */
+static char *k2_config(toy *t)
+{
+    static const struct { int slot; const char *name; } mark[] = {
+        { 0, "[BOS]" }, { 1, "[EOS]" }, { 2, "<|im_end|>" }, { 3, "<|im_user|>" }, { 4, "<|im_assistant|>" }, { 6, "<|start_header_id|>" }, { 7, "<|end_header_id|>" },
+        { 9, "[EOT]" }, { 10, "<|im_system|>" }, { 11, "<|tool_calls_section_begin|>" }, { 12, "<|tool_calls_section_end|>" }, { 13, "<|tool_call_begin|>" },
+        { 14, "<|tool_call_argument_begin|>" }, { 15, "<|tool_call_end|>" }, { 17, "<|im_middle|>" }, { 254, "[UNK]" }, { 255, "[PAD]" },
+    };
+    cdr_text x = { 0 };
+    cdr_text_printf(&x, "{\"added_tokens_decoder\":{");
+    for (int i = 0; i < CDR_COUNT(mark); i++)
+        cdr_text_printf(&x, "%s\"%d\":{\"content\":\"%s\",\"lstrip\":false,\"normalized\":false,\"rstrip\":false,\"single_word\":false,\"special\":true}", i ? "," : "",
+                        N_BYTES + mark[i].slot, mark[i].name);
+    cdr_text_printf(&x, "},\"bos_token\":\"[BOS]\",\"eos_token\":\"[EOS]\",\"pad_token\":\"[PAD]\",\"unk_token\":\"[UNK]\",\"tokenizer_class\":\"TikTokenTokenizer\"}\n");
+    char *out = cdr_pool_strndup(t->pool, x.s, x.n);
+    cdr_text_free(&x);
+    return out;
+}
+
 /* The files that the tokenizer writes, by way of a folder of their own. */
-static cdr_status tiktoken_sides(toy *t, const char *file, sides *s, cdr_err *err)
+static cdr_status tiktoken_sides(toy *t, const char *file, const char *chat, sides *s, cdr_err *err)
 {
     static const char CONFIG[] = "tokenizer_config.json";
     cdr_tokenizer *tok;
@@ -207,7 +226,7 @@ static cdr_status tiktoken_sides(toy *t, const char *file, sides *s, cdr_err *er
         size_t bytes;
         st = cdr_file_read(cdr_pool_printf(t->pool, "%s/%s", dir, names[i]), 1 << 20, &text, &bytes, err);
         if (st != CDR_OK) break;
-        add_side(s, names[i], cdr_pool_strndup(t->pool, text, bytes));
+        add_side(s, names[i], i == 1 && chat && strcmp(chat, "kimi_k2") == 0 ? k2_config(t) : cdr_pool_strndup(t->pool, text, bytes));
         cdr_free(text);
     }
     (void)cdr_remove_tree(dir, NULL);
@@ -246,7 +265,7 @@ static cdr_status make_sides(toy *t, int experts, sides *s, cdr_err *err)
         if (vocab != N_BYTES + text.special)
             CDR_FAIL_ID(err, CDR_EUSER, "toy.vocab", "%s: the tokenizer that is written has %d bytes and %d special ids, the model %lld. Set model.sizes.vocab=%d",
                         cdr_model_get_info(t->model)->name, N_BYTES, text.special, (long long)vocab, N_BYTES + text.special);
-        return tiktoken_sides(t, text.file ? text.file : "tiktoken.model", s, err);
+        return tiktoken_sides(t, text.file ? text.file : "tiktoken.model", text.chat, s, err);
     }
     if (vocab < N_BYTES + CDR_COUNT(HF_SPECIAL))
         CDR_FAIL_ID(err, CDR_EUSER, "toy.vocab", "%s: a vocabulary of %lld; the tokenizer that is written needs %d. Set model.sizes.vocab=512",
