@@ -58,7 +58,8 @@ typedef struct {
 typedef struct { cdr_common common; const char *recipe; const char *const *allow_change; int n_allow_change; } cdr_train_args;
 typedef struct { cdr_common common; const char *model, *adapter; const char *const *prompts; int n_prompts; bool raw; } cdr_generate_args;
 typedef struct { cdr_common common; const char *model, *adapter, *system; int thinking; /* 1 on, 0 off, -1 as the model's recipe says */ } cdr_chat_args;
-typedef struct { cdr_common common; const char *model, *adapter, *data, *compare; int64_t n_tokens; /* 0: all */ int64_t n_answers; /* greedy answers to so many held-out samples */ } cdr_eval_args;
+typedef struct { cdr_common common; const char *model, *adapter, *data, *compare; int64_t n_tokens; /* 0: all */
+                 int64_t n_answers; /* greedy answers to so many held-out samples */ } cdr_eval_args;
 typedef struct { cdr_common common; const char *recipe; const char *const *print; int n_print; int rank; const char *layers;
                  bool require_fit; } cdr_plan_args;
 typedef struct { cdr_common common; const char *pattern, *device, *step_recipe, *write_machine; bool quick, table; } cdr_bench_args;

@@ -43,10 +43,12 @@ static cdr_status run(const call *c, cdr_result *r, cdr_err *err)
 {
     cdr_common q = { .quiet = true };
     if (strcmp(c->verb, "train") == 0) return cdr_train(&(cdr_train_args){ .common = q, .recipe = c->a }, r, err);
-    if (strcmp(c->verb, "toy") == 0) return cdr_toy(&(cdr_toy_args){ .common = q, .family = c->a, .out = c->b, .experts = strcmp(c->a, "deepseek_v3") == 0 ? "fp8" : NULL }, r, err);
+    if (strcmp(c->verb, "toy") == 0) return cdr_toy(&(cdr_toy_args){ .common = q, .family = c->a, .out = c->b, .experts = strcmp(c->a, "deepseek_v3") == 0 ? "fp8"
+        : NULL }, r, err);
     if (strncmp(c->verb, "merge", 5) == 0) {
         bool bf16 = strcmp(c->verb, "merge-bf16") == 0, force = strcmp(c->verb, "merge-force") == 0;
-        return cdr_merge(&(cdr_merge_args){ .common = q, .base = at(strcmp(c->verb, "merge-fp8") == 0 ? "f8" : "toy"), .adapter = c->a, .out = c->b, .experts = bf16 ? "bf16" : NULL, .min_survival = 0.9,
+        return cdr_merge(&(cdr_merge_args){ .common = q, .base = at(strcmp(c->verb, "merge-fp8") == 0 ? "f8" : "toy"), .adapter = c->a, .out = c->b, .experts = bf16
+            ? "bf16" : NULL, .min_survival = 0.9,
                                             .force = force },
                          r, err);
     }

@@ -203,7 +203,8 @@ static void layer_lists_share_out_the_stack(void)
 static void meaningful_values_are_checked(void)
 {
     static const struct { const char *model, *from, *to, *id, *words; } cases[] = {
-        { "tiny-k3", "\"gate_lower_bound\": -5.0", "\"gate_lower_bound\": -3.0", "model.config-value", "gate_lower_bound is -3; description kimi_k3 is right for -5.0 only" },
+        { "tiny-k3", "\"gate_lower_bound\": -5.0", "\"gate_lower_bound\": -3.0", "model.config-value", "gate_lower_bound is -3; description kimi_k3 is right for -5.0 "
+            "only" },
         { "tiny-k3", "\"gate_lower_bound\": -5.0", "\"gate_lower_bound\": null", "model.config-missing", "gate_lower_bound is missing" },
         { "tiny-k3", "\"use_full_rank_gate\": true,", "", "model.config-missing", "use_full_rank_gate is missing, which means false" },
         { "tiny-k3", "\"hidden_act\": \"situ\"", "\"hidden_act\": \"gelu\"", "model.config-value", "hidden_act is \"gelu\"" },
@@ -216,13 +217,16 @@ static void meaningful_values_are_checked(void)
         { "tiny-k3", "\"hidden_size\": 64", "\"hidden_size\": \"64\"", "model.config-value", "hidden_size is no number" },
         { "tiny-k3", "\"hidden_size\": 64", "\"hidden_size\": -64", "model.config-value", "hidden_size is no number of at least 0" },
         { "tiny-k3", "\"hidden_size\": 64,", "", "model.config-missing", "hidden_size is missing" },
-        { "tiny-linear", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"silu\", \"q_lora_rank\": 32", "model.config-value", "q_lora_rank is 32; description kimi_linear is right for null only" },
+        { "tiny-linear", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"silu\", \"q_lora_rank\": 32", "model.config-value",
+            "q_lora_rank is 32; description kimi_linear is right for null only" },
         { "tiny-linear", "\"use_full_rank_gate\": false", "\"use_full_rank_gate\": true", "model.config-value", "use_full_rank_gate is true" },
         { "tiny-linear", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"silu\", \"attn_res_block_size\": 2", "model.config-value", "attn_res_block_size is 2" },
-        { "tiny-v3", "\"type\": \"yarn\"", "\"type\": \"linear\"", "model.config-value", "rope_scaling.type is \"linear\"; description deepseek_v3 is right for yarn or default" },
+        { "tiny-v3", "\"type\": \"yarn\"", "\"type\": \"linear\"", "model.config-value", "rope_scaling.type is \"linear\"; description deepseek_v3 is right for yarn "
+            "or default" },
         { "tiny-v3", "\"mscale\": 1.0", "\"mscale\": 0.5", "model.not-in-version", "both must be equal" },
         { "tiny-v3", "\"scoring_func\": \"sigmoid\"", "\"scoring_func\": \"softmax\"", "model.config-value", "scoring_func" },
-        { "tiny-v3", "\"scoring_func\": \"sigmoid\"", "\"scoring_fnc\": \"sigmoid\"", "model.unknown-config-key", "scoring_fnc, and it is not known to be harmless. Did you mean scoring_func?" },
+        { "tiny-v3", "\"scoring_func\": \"sigmoid\"", "\"scoring_fnc\": \"sigmoid\"", "model.unknown-config-key",
+            "scoring_fnc, and it is not known to be harmless. Did you mean scoring_func?" },
         { "tiny-v3", "\"type\": \"yarn\"", "\"type\": \"yarn\", \"attention_factor\": 2", "model.unknown-config-key", "rope_scaling.attention_factor" },
         { "tiny-v3", "\"scoring_func\": \"sigmoid\"", "\"alpha\": 1, \"beta\": {\"gamma\": 2}", "model.unknown-config-key", "reads no alpha, beta" },
     };
@@ -230,7 +234,8 @@ static void meaningful_values_are_checked(void)
         const char *text = config_of(model(cases[i].model), CDR_BF16);
         refused(edit(text, cases[i].from, cases[i].to), cases[i].id, cases[i].words);
     }
-    put_file("config.json", edit(config_of(model("tiny-v3"), -1), "\"scoring_func\": \"sigmoid\"", "\"temperature\": 1.0, \"auto_map\": {\"a\": 1}, \"pretraining_tp\": 1"));
+    put_file("config.json", edit(config_of(model("tiny-v3"), -1), "\"scoring_func\": \"sigmoid\"",
+        "\"temperature\": 1.0, \"auto_map\": {\"a\": 1}, \"pretraining_tp\": 1"));
     T_CHECK(model(dir) != NULL);
 }
 
@@ -245,7 +250,8 @@ static void quantisations(void)
     refused(edit(text, "\"mxfp4-pack-quantized\"", "\"pack-quantized\""), "model.quantization", "INT4 packs and other quantisations are not read");
     refused(edit(text, "\"input_activations\": null", "\"input_activations\": {\"num_bits\": 8}"), "model.quantization", "quantised activations");
     refused(edit(text, "\"compressed-tensors\"", "\"gptq\""), "model.quantization", "method gptq");
-    const char *fp8 = "\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"dynamic\", \"weight_block_size\": [128, 128]}, \"hidden_act\"";
+    const char *fp8 = "\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"activation_scheme\": \"dynamic\", \"weight_block_size\": [128, "
+        "128]}, \"hidden_act\"";
     put_file("config.json", edit(v3, "\"hidden_act\"", fp8));
     cdr_model *m = model(dir);
     T_HAS(config_of(model("tiny-v3"), CDR_F8_E4M3), "\"weight_block_size\": [128, 128]");
@@ -317,7 +323,8 @@ static void what_is_carried(void)
     cdr_model *tiny = model(dir);
     T_CHECK(tiny && cdr_model_carries(tiny, "model.layers.3.a.b") && cdr_model_carries(tiny, "model.layers.4.a") && !cdr_model_carries(tiny, "model.layers.5.a") &&
             !cdr_model_carries(tiny, "model.layers.2.a"));
-    T_CHECK(load(dir, "0-1", &slice) == CDR_OK && cdr_model_carries(slice, "model.layers.2.mlp.gate.weight") && !cdr_model_carries(slice, "model.layers.1.mlp.gate.weight") &&
+    T_CHECK(load(dir, "0-1", &slice) == CDR_OK && cdr_model_carries(slice, "model.layers.2.mlp.gate.weight") && !cdr_model_carries(slice,
+        "model.layers.1.mlp.gate.weight") &&
             cdr_model_carries(slice, "model.layers.3.a") && !cdr_model_carries(slice, "model.embed_tokens.weight"));
     T_CHECK(slice->info.n_layers == 2 && slice->info.n_params < tiny->info.n_params);
 }
@@ -343,7 +350,8 @@ static void optional_rows_follow_the_index(void)
     const char *bias = "language_model.model.layers.7.self_attn.indexer.k_norm.bias";
     put_file("config.json", config_of(model("tiny-k31"), CDR_BF16));
     cdr_model *bare = model(dir);
-    put_file("model.safetensors.index.json", cdr_pool_printf(pool, "{\"metadata\": {\"total_size\": 64}, \"weight_map\": {\"%s\": \"model-00001-of-00001.safetensors\"}}", bias));
+    put_file("model.safetensors.index.json", cdr_pool_printf(pool, "{\"metadata\": {\"total_size\": 64}, \"weight_map\": {\"%s\": "
+        "\"model-00001-of-00001.safetensors\"}}", bias));
     cdr_model *m = model(dir);
     T_CHECK(m && bare && m->n_tensors == bare->n_tensors + 1 && m->info.n_params == bare->info.n_params + 32 && m->info.hash != bare->info.hash);
     for (int64_t i = 0, seen = 0; m && i < m->n_tensors; i++) {

@@ -95,7 +95,8 @@ static void inspect_says_what_it_is(void)
     T_HAS(r.text, "checkpoint, Hugging Face layout, kimi_k31: ");
     T_HAS(r.text, "8 layers (6 KDA, 2 DSA), 32 experts top-4; tiktoken 256 + 256; k3_xtml; one-based layer lists, A_log stored 128 (2 live); unknown 0, missing 0");
     T_STR(cdr_json_str(cdr_json_get(j, "family"), ""), "kimi_k31");
-    T_CHECK(cdr_json_int(cdr_json_get(j, "unknown"), -1) == 0 && cdr_json_int(cdr_json_get(j, "missing"), -1) == 0 && cdr_json_int(cdr_json_get(j, "parameters"), 0) == 4059296);
+    T_CHECK(cdr_json_int(cdr_json_get(j, "unknown"), -1) == 0 && cdr_json_int(cdr_json_get(j, "missing"), -1) == 0 && cdr_json_int(cdr_json_get(j, "parameters"),
+        0) == 4059296);
     T_CHECK(cdr_json_int(cdr_json_get(j, "tensors"), 0) == cdr_json_int(cdr_json_get(j, "used"), 0));
     cdr_result_free(&r);
     T_CHECK(look(dir, "*layers.3.*k_norm*", true, &r) == CDR_OK);
@@ -178,7 +179,8 @@ static cdr_status onboard(const char *dir, const char *work, const char *ref)
 
 static void a_card_whose_claims_hold(void)
 {
-    static const char *const verified[] = { "config_keys", "tensors_matched", "parameters", "dtypes", "quirks", "tokenizer_roundtrip", "chat_render", "tiny_parity", "lora_zero",
+    static const char *const verified[] = { "config_keys", "tensors_matched", "parameters", "dtypes", "quirks", "tokenizer_roundtrip", "chat_render", "tiny_parity",
+        "lora_zero",
                                             "first_step_loss", "roundtrip_export", "plan" };
     const char *work = cdr_pool_printf(pool, "%s/work", root);
     if (onboard(dir_of("tiny-k31"), work, NULL)) T_STR(err.text, "");
@@ -208,7 +210,8 @@ static void agrees_with_transformers(void)
         status_is(j, "reference_parity", "verified");
         status_is(j, "reference_parity_forced", "verified");
         status_is(j, "layer_parity", "verified");
-        T_CHECK(cdr_json_real(cdr_json_get(item(j, "layer_parity"), "figure"), 1) < 5e-5 && cdr_json_real(cdr_json_get(item(j, "reference_parity_forced"), "figure"), 1) < 5e-5);
+        T_CHECK(cdr_json_real(cdr_json_get(item(j, "layer_parity"), "figure"), 1) < 5e-5 && cdr_json_real(cdr_json_get(item(j, "reference_parity_forced"), "figure"),
+            1) < 5e-5);
     }
 }
 

@@ -192,7 +192,8 @@ static void what_is_not_here_yet_says_so(void)
         if (strcmp(err.id, want) != 0) T_STR(err.text, later[i]);
         if (want[7] == 'n') T_HAS(err.text, "this version");
     }
-    T_CHECK(parse("model: {path: m}\ndata: {train: [{path: a, format: messages, train_on: last, columns: {messages: dialog, role: who}}]}\ntrain: {steps: 1}\n") == CDR_OK);
+    T_CHECK(parse("model: {path: m}\ndata: {train: [{path: a, format: messages, train_on: last, columns: {messages: dialog, role: who}}]}\ntrain: {steps: "
+        "1}\n") == CDR_OK);
     T_CHECK(r.data.train.s[0].format == CDR_FORMAT_MESSAGES && r.data.train.s[0].train_on == CDR_TRAIN_ON_LAST && r.data.train.s[0].columns.n == 2);
     T_STR(value("data.train"), "[{path: a, name: a, format: messages, train_on: last, columns: {messages: dialog, role: who}}]");
     refused("model: {path: m}\ndata: {train: [{path: a, columns: body}]}\n", "config.bad-value", "columns");

@@ -44,7 +44,7 @@ BEGIN {
     allow("graph", "base tensor device")
     allow("ops", "base tensor comm device device/cuda graph")
     allow("device/cuda", "base tensor device graph ops")
-    allow("models", "base tensor recipe device graph ops compile")
+    allow("models", "base tensor recipe io device graph ops compile")
     allow("compile", "base tensor comm device graph ops")
     allow("plan", "base tensor recipe comm device graph ops compile")
     allow("run", "base tensor comm device graph ops compile")

@@ -12,7 +12,7 @@
  *   vllm    vllm/lora/lora_model.py and peft_helper.py: one scale; experts one by one; kv_b_proj had no effect in decode before PR 56327, f_b and
  *           g_b are excluded; K3: no evidence either way.
  *   gguf    llama.cpp src/llama-adapter.cpp, src/models/{kimi-linear,kimi-k3,deepseek2}.cpp: an adapter acts where the graph multiplies by
- *           build_lora_mm or build_lora_mm_id: dense and shared layers (build_ffn), routed experts (build_moe_ffn), the output of MLA
+ *           build_lora_mm, or its form for experts: dense and shared layers (build_ffn), routed experts (build_moe_ffn), the output of MLA
  *           (build_attn). Elsewhere the graph multiplies by ggml_mul_mat: the file loads, and the adapter does nothing. kv_b is split in
  *           two by the converter, so its adapter fails to load. Kimi-K3's graph uses build_moe_ffn alone. Names: gguf-py/gguf/constants.py.
  */

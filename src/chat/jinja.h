@@ -134,11 +134,11 @@ bool cdr__jx_define(cdr__jx *x, cdr__jscope *s, int sym, cdr__jv v);
 cdr__jscope *cdr__jx_push(cdr__jx *x, cdr__jscope *up);              /* a scope under up becomes the current one; NULL: too much */
 
 /* ---- values (jinja_value.c, jinja_text.c) ------------------------------------------------------------------------------------------ */
-static inline cdr__jv cdr__jv_bool(bool b) { cdr__jv v = { .kind = CDR__J_BOOL }; v.u.b = b; return v; }
-static inline cdr__jv cdr__jv_int(int64_t i) { cdr__jv v = { .kind = CDR__J_INT }; v.u.i = i; return v; }
-static inline cdr__jv cdr__jv_float(double f) { cdr__jv v = { .kind = CDR__J_FLOAT }; v.u.f = f; return v; }
-static inline cdr__jv cdr__jv_none(void) { cdr__jv v = { .kind = CDR__J_NONE }; v.u.i = 0; return v; }
-static inline cdr__jv cdr__jv_undefined(const char *name) { cdr__jv v = { .kind = CDR__J_UNDEFINED }; v.u.name = name; return v; }
+static inline cdr__jv cdr__jv_bool(bool b) { cdr__jv v = { .kind = CDR__J_BOOL, .safe = false, .u = { 0 } }; v.u.b = b; return v; }
+static inline cdr__jv cdr__jv_int(int64_t i) { cdr__jv v = { .kind = CDR__J_INT, .safe = false, .u = { 0 } }; v.u.i = i; return v; }
+static inline cdr__jv cdr__jv_float(double f) { cdr__jv v = { .kind = CDR__J_FLOAT, .safe = false, .u = { 0 } }; v.u.f = f; return v; }
+static inline cdr__jv cdr__jv_none(void) { cdr__jv v = { .kind = CDR__J_NONE, .safe = false, .u = { 0 } }; v.u.i = 0; return v; }
+static inline cdr__jv cdr__jv_undefined(const char *name) { cdr__jv v = { .kind = CDR__J_UNDEFINED, .safe = false, .u = { 0 } }; v.u.name = name; return v; }
 static inline bool cdr__jv_is_number(const cdr__jv *v) { return v->kind == CDR__J_INT || v->kind == CDR__J_FLOAT || v->kind == CDR__J_BOOL; }
 static inline bool cdr__jv_is_list(const cdr__jv *v) { return v->kind == CDR__J_LIST || v->kind == CDR__J_TUPLE; }
 static inline int64_t cdr__jv_whole(const cdr__jv *v) { return v->kind == CDR__J_BOOL ? (int64_t)v->u.b : v->u.i; }

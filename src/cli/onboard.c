@@ -11,7 +11,8 @@ static const cli_option options[] = {
 
 static cdr_status run(const cli_args *a, cdr_result *r, cdr_err *err)
 {
-    cdr_onboard_args o = { .common = a->common, .dir = a->pos[0], .out = cli_value(a, "--out"), .verify = cli_value(a, "--verify"), .machine = cli_value(a, "--machine") };
+    cdr_onboard_args o = { .common = a->common, .dir = a->pos[0], .out = cli_value(a, "--out"), .verify = cli_value(a, "--verify"), .machine = cli_value(a,
+        "--machine") };
     if (!o.out) CDR_FAIL_ID(err, CDR_EUSAGE, "usage.missing", "cadre onboard: --out WORK is missing: the folder that it writes");
     CDR_TRY(cli_int(a, "--devices", 0, &o.devices, err));
     return cdr_onboard(&o, r, err);

@@ -278,7 +278,8 @@ static uint64_t program_hash(void)
 static uint64_t key_of(const work *w, const void *data, size_t bytes, int64_t max_samples, bool ends)
 {
     cdr_hasher *h = cdr_hasher_new();
-    const uint64_t parts_of_key[] = { program_hash(), cdr_tokenizer_hash(w->mask.tok), w->mask.chat ? cdr_chat_hash(w->mask.chat) : 0, (uint64_t)w->format, (uint64_t)w->mask.train_on,
+    const uint64_t parts_of_key[] = { program_hash(), cdr_tokenizer_hash(w->mask.tok), w->mask.chat ? cdr_chat_hash(w->mask.chat) : 0, (uint64_t)w->format,
+        (uint64_t)w->mask.train_on,
                                       (uint64_t)w->mask.train_eos, (uint64_t)w->mask.mask_think, w->drop_untrained, (uint64_t)max_samples, ends,
                                       (uint64_t)(int64_t)w->mask.eos };
     cdr_hasher_add(h, parts_of_key, sizeof parts_of_key);

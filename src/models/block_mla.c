@@ -53,7 +53,8 @@ static cdr_status read_yarn(const cdr__desc *d, const cdr_yaml *s, const cdr__bl
     double fast = 32, slow = 1, mscale = 1, original = 0, rotary = 0;
     const char *type = s->kind == CDR_YAML_MAP ? cdr__attr_word(s, "type") : NULL;
     if (!type || strcmp(type, "yarn") != 0)
-        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: scaling is none, or {type: yarn, factor, original, beta_fast, beta_slow, mscale, rotary}", cdr__desc_at(d, s));
+        CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: scaling is none, or {type: yarn, factor, original, beta_fast, beta_slow, mscale, rotary}", cdr__desc_at(d,
+            s));
     CDR_TRY(cdr__attr_known(d, s, "scaling", "type factor original beta_fast beta_slow mscale rotary", err));
     CDR_TRY(cdr__attr_real(d, b, s, "factor", NULL, &p->factor, err));
     CDR_TRY(cdr__attr_real(d, b, s, "original", NULL, &original, err));
@@ -65,7 +66,8 @@ static cdr_status read_yarn(const cdr__desc *d, const cdr_yaml *s, const cdr__bl
         CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: yarn: factor at least 1, original at least 1 token, beta_fast at least beta_slow above 0, mscale at least 0",
                     cdr__desc_at(d, s));
     if (p->factor > 1 && rotary != p->mscale)         /* else cos and sin would carry the quotient of the two */
-        CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "%s: yarn with mscale %g of the rotary parts and %g of all (mscale_all_dim): this version turns without a factor, "
+        CDR_FAIL_ID(err, CDR_EUSER, "model.not-in-version", "%s: yarn with mscale %g of the rotary parts and %g of all (mscale_all_dim): this version turns without a "
+            "factor, "
                     "so both must be equal", cdr__desc_at(d, s), rotary, p->mscale);
     p->original = (int64_t)original;
     return CDR_OK;

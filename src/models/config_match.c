@@ -89,7 +89,8 @@ cdr_status cdr_model_match_config(const cdr_json *config, cdr_pool *pool, cdr_mo
     cdr__fit f = { .lacks = "" };
     if (s.text && cdr_json_type(s.text) != CDR_JSON_OBJECT) s.text = NULL;
     match->nearest = nearest(&s, names, n, pool, &f);
-    CDR_FAIL_ID(err, CDR_EUSER, "model.unknown-family", "config.json: %s: no description matches. Nearest: %s, %d of whose %d keys are there%s%s. Write a model.yaml (extends: %s) "
+    CDR_FAIL_ID(err, CDR_EUSER, "model.unknown-family", "config.json: %s: no description matches. Nearest: %s, %d of whose %d keys are there%s%s. Write a model.yaml "
+        "(extends: %s) "
                 "into the directory; cadre onboard lists what differs", words_of(pool, config), match->nearest, f.there, f.needed, *f.lacks ? "; it lacks " : "", f.lacks,
                 match->nearest);
 }

@@ -213,7 +213,8 @@ cdr_status cdr__config_apply(cdr__desc *d, const cdr__source *s, bool only_absen
         cdr__words w;
         bool found;
         if (only_absent && old && old->node && old->node->line >> 20 == 0) continue;      /* line >> 20: its file, 0 the one that was asked for */
-        if (!cdr__words_read(d->pool, e->text, &w)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: config.%s is \"key | alias = default\"", cdr__desc_at(d, e), e->key);
+        if (!cdr__words_read(d->pool, e->text, &w)) CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: config.%s is \"key | alias = default\"", cdr__desc_at(d, e),
+            e->key);
         CDR_TRY(from_config(d, s, e, &w, &found, err));
         if (!found) CDR_TRY(set_default(d, s, e, &w, err));
     }
@@ -304,10 +305,12 @@ static cdr_status unmet(const cdr__desc *d, const cdr__source *s, const char *ke
         cdr__size z = { 0 };
         const cdr__size *other = strncmp(w->word[i], "rest ", 5) == 0 ? own_size(d, w->word[i] + 5) : NULL;
         if (!other || !other->list || !cdr__size_parse(d->pool, j, &z)) continue;
-        CDR_FAIL_ID(err, CDR_EDATA, "model.config-layers", "%s: %s and %s must share out layers %lld to %lld, each once; look at layer %lld", s->where, key, w->word[i] + 5,
+        CDR_FAIL_ID(err, CDR_EDATA, "model.config-layers", "%s: %s and %s must share out layers %lld to %lld, each once; look at layer %lld", s->where, key,
+            w->word[i] + 5,
                     (long long)layer_base(d), (long long)(layer_base(d) + own_size(d, "n_layers")->i - 1), (long long)differs_from_rest(d, &z, other) - 1);
     }
-    CDR_FAIL_ID(err, CDR_EDATA, "model.config-value", "%s: %s is %s; description %s is right for %s only", s->where, key, shown(d->pool, j), name ? name : "", any_of(d->pool, w));
+    CDR_FAIL_ID(err, CDR_EDATA, "model.config-value", "%s: %s is %s; description %s is right for %s only", s->where, key, shown(d->pool, j), name ? name : "",
+        any_of(d->pool, w));
 }
 
 static cdr_status expect_one(const cdr__desc *d, const cdr__source *s, const cdr_yaml *e, cdr_err *err)
@@ -348,7 +351,8 @@ bool cdr__desc_has_format(const cdr__desc *d, const char *format)
     return false;
 }
 
-#define NOT_READ "; this version reads BF16, F32, compressed-tensors mxfp4-pack-quantized (groups of 32) and fp8 with weight_block_size [128, 128]. INT4 packs and other " \
+#define NOT_READ "; this version reads BF16, F32, compressed-tensors mxfp4-pack-quantized (groups of 32) and fp8 with weight_block_size [128, 128]. " \
+                 "INT4 packs and other " \
                  "quantisations are not read: convert the checkpoint first"
 
 static cdr_status check_mxfp4(const cdr__source *s, const cdr_json *q, cdr_err *err)
@@ -387,7 +391,8 @@ static cdr_status check_quantization(const cdr__desc *d, const cdr__source *s, c
         CDR_FAIL_ID(err, CDR_EDATA, "model.quantization", "%s: quantization_config: method %s" NOT_READ, s->where, *method ? method : "absent");
     }
     if (!cdr__desc_has_format(d, fp8 ? "FP8_128" : "MXFP4"))
-        CDR_FAIL_ID(err, CDR_EDATA, "model.quantization", "%s: quantization_config says %s, and no tensor row of description %s has the dtype %s", s->where, fp8 ? "fp8" : "MXFP4",
+        CDR_FAIL_ID(err, CDR_EDATA, "model.quantization", "%s: quantization_config says %s, and no tensor row of description %s has the dtype %s", s->where, fp8 ? "fp8"
+            : "MXFP4",
                     cdr__attr_word(d->root, "name"), fp8 ? "FP8_128" : "MXFP4");
     return CDR_OK;
 }
@@ -461,7 +466,8 @@ static cdr_status check_unknown(cdr__desc *d, const cdr__source *s, cdr_err *err
     int n, n_names;
     const char **name = named_keys(d, &n_names), *list = first_unknown(d, s, name, n_names, MAX_LISTED, &n);
     if (n == 0) return CDR_OK;
-    CDR_FAIL_ID(err, CDR_EDATA, "model.unknown-config-key", "%s: description %s reads no %s%s, and %s not known to be harmless.%s If %s nothing of the text model's mathematics, "
+    CDR_FAIL_ID(err, CDR_EDATA, "model.unknown-config-key", "%s: description %s reads no %s%s, and %s not known to be harmless.%s If %s nothing of the text model's "
+        "mathematics, "
                 "name %s under `ignore` of a model.yaml that extends %s", s->where, cdr__attr_word(d->root, "name"), list, n > MAX_LISTED ? ", and more" : "",
                 n > 1 ? "they are" : "it is", n == 1 ? cdr_nearest(d->pool, list, name, n_names) : "", n > 1 ? "they change" : "it changes", n > 1 ? "them" : "it",
                 cdr__attr_word(d->root, "name"));

@@ -205,7 +205,8 @@ static cdr_status put_config(writer *w, cdr_err *err)
         bool null = words.otherwise && strcmp(words.otherwise, "null") == 0;
         if (!z && words.otherwise && !null) z = written_size(w, words.otherwise);
         if (!z && !null)
-            CDR_FAIL_ID(err, CDR_EUSER, "model.no-config", "%s: family %s writes %s from size %s, which this description does not have", w->m->d.file[0], w->m->info.family,
+            CDR_FAIL_ID(err, CDR_EUSER, "model.no-config", "%s: family %s writes %s from size %s, which this description does not have", w->m->d.file[0],
+                w->m->info.family,
                         words.word[0], e->key);
         put(w, w->below, words.word[0], null && (!z || z->i == 0) ? "null" : size_text(w, z));
     }

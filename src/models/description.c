@@ -286,7 +286,8 @@ static cdr_status check_constants(const cdr__desc *d, const cdr_yaml *map, cdr_e
 {
     for (int i = 0; map && i < map->n; i++)
         if (map->items[i].kind != CDR_YAML_SCALAR && !is_words(&map->items[i]))
-            CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: %s is a text, a number, true, false, null or a list of them", cdr__desc_at(d, &map->items[i]), map->items[i].key);
+            CDR_FAIL_ID(err, CDR_EUSER, "model.bad-value", "%s: %s is a text, a number, true, false, null or a list of them", cdr__desc_at(d, &map->items[i]),
+                map->items[i].key);
     return CDR_OK;
 }
 
@@ -357,7 +358,8 @@ cdr_status cdr__desc_read(const cdr_model_spec *s, const cdr__input *in, cdr_poo
     if (d->source) CDR_TRY(cdr__config_check(d, d->source, err));
     bool given = s->sizes && s->sizes->n > 0;
     if (given && d->source && d->source->weights && !s->random)
-        CDR_FAIL_ID(err, CDR_EUSER, "model.fixed-sizes", "model.sizes: sizes of %s are those of its weights. Set model.weights=random to start without them", d->source->dir);
+        CDR_FAIL_ID(err, CDR_EUSER, "model.fixed-sizes", "model.sizes: sizes of %s are those of its weights. Set model.weights=random to start without them",
+            d->source->dir);
     return override_sizes(d, s->sizes, err);
 }
 

@@ -58,7 +58,8 @@ cdr_model_part cdr_model_param_part(const cdr_model *m, int64_t i_param)
     const cdr__need *need = m->tensor[i_param].need;
     const cdr__block *b = block_of(m, need);
     CDR_CHECK(b != NULL);
-    cdr_model_part p = { .group = group_of(b->type->type, need->part), .layer = m->tensor[i_param].layer, .top_k = need->top_k, .n_dim = need->n_dim, .part = need->part };
+    cdr_model_part p = { .group = group_of(b->type->type, need->part), .layer = m->tensor[i_param].layer, .top_k = need->top_k, .n_dim = need->n_dim,
+        .part = need->part };
     memcpy(p.n, need->n, sizeof p.n);
     return p;
 }

@@ -9,7 +9,8 @@ enum { MAX_CACHE_BYTES = 65536 };
 bool cdr__cache_path(char *out, size_t n, const char *name)
 {
     const char *own = getenv("CADRE_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int used = own && *own ? snprintf(out, n, "%s", own) : xdg && *xdg ? snprintf(out, n, "%s/cadre", xdg) : home && *home ? snprintf(out, n, "%s/.cache/cadre", home) : -1;
+    int used = own && *own ? snprintf(out, n, "%s", own) : xdg && *xdg ? snprintf(out, n, "%s/cadre", xdg) : home && *home ? snprintf(out, n, "%s/.cache/cadre", home)
+        : -1;
     if (used < 0 || (size_t)used + strlen(name) + 2 > n) return false;
     if (*name) snprintf(out + used, n - (size_t)used, "/%s", name);
     return true;

@@ -240,7 +240,8 @@ static cdr_status list_tensors(look *k, cdr_err *err)
     }
     cdr_jw_end(k->w, ']');
     cdr_jw_int(k->w, "matching", n);
-    if (n == 0) CDR_FAIL_ID(err, CDR_EUSER, "inspect.no-match", "--tensors: \"%s\" matches none of the %lld tensors of %s. * stands for any text; without one, any name that holds it",
+    if (n == 0) CDR_FAIL_ID(err, CDR_EUSER, "inspect.no-match", "--tensors: \"%s\" matches none of the %lld tensors of %s. * stands for any text; without one, any "
+        "name that holds it",
                             k->o->tensors, (long long)cdr_hf_count(k->d), k->o->path);
     if (n > MAX_LINES) cdr_text_printf(k->text, "and %lld more\n", (long long)(n - MAX_LINES));
     return CDR_OK;

@@ -135,7 +135,8 @@ static cdr_status inspect_file(look *k, cdr_err *err)
     cdr_jw_end(&k->w, ']');
     cdr_jw_end(&k->w, '}');
     cdr_st_close(st);
-    if (k->o.tensors && listed == 0) CDR_FAIL_ID(err, CDR_EUSER, "inspect.no-match", "--tensors: \"%s\" matches none of the %lld tensors of %s", k->o.tensors, (long long)n, k->o.path);
+    if (k->o.tensors && listed == 0) CDR_FAIL_ID(err, CDR_EUSER, "inspect.no-match", "--tensors: \"%s\" matches none of the %lld tensors of %s", k->o.tensors,
+        (long long)n, k->o.path);
     return CDR_OK;
 }
 
@@ -210,7 +211,8 @@ static cdr_status dispatch(look *k, cdr_err *err)
             return cdr__inspect_checkpoint(&k->o, &k->text, &k->w, err);
         CDR_TRY(inspect_tokenizer(k, &is, err));
         if (is || cdr__inspect_data(p, &k->text, &k->w)) return CDR_OK;
-        CDR_FAIL_ID(err, CDR_EUSER, "inspect.unknown", "%s: a directory without config.json, *.safetensors, manifest.json, checkpoints/, a tokenizer or token shards: nothing that "
+        CDR_FAIL_ID(err, CDR_EUSER, "inspect.unknown", "%s: a directory without config.json, *.safetensors, manifest.json, checkpoints/, a tokenizer or token shards: "
+            "nothing that "
                     "cadre knows", p);
     }
     if (ends(p, ".safetensors")) return inspect_file(k, err);

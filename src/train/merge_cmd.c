@@ -79,7 +79,8 @@ static cdr_status measure(work *w, const cdr_lora_pair *p, int64_t e, float *bas
     memcpy(merged, base, sizeof *base * (size_t)n);
     cdr_lora_add(p, e * p->N, p->N, merged);
     for (int64_t i = 0; i < n; i++)
-        if (!isfinite(merged[i])) CDR_FAIL_ID(err, CDR_EDATA, "merge.nonfinite", "%s: with its delta an element overflows; the adapter is broken", cdr_model_param(w->m, p->i_param));
+        if (!isfinite(merged[i])) CDR_FAIL_ID(err, CDR_EDATA, "merge.nonfinite", "%s: with its delta an element overflows; the adapter is broken", cdr_model_param(w->m,
+            p->i_param));
     if (packed) {
         const uint8_t *codes, *scales;
         uint8_t *again = cdr_alloc((size_t)n / 2 + 1);

@@ -54,16 +54,19 @@ static void tensor_items(cdr__onboard *o)
     if (cdr_weights_open(o->m, o->d, &o->w, &err)) {
         o->w = NULL;
         cdr__card_error(o, CDR__ITEM_TENSORS_MATCHED, CDR__FAILED, &err);
-        for (int i = CDR__ITEM_PARAMETERS; i <= CDR__ITEM_QUIRKS; i++) cdr__card_put(o, (cdr__item)i, CDR__UNVERIFIED, (cdr__finding){ .detail = "tensors do not match" });
+        for (int i = CDR__ITEM_PARAMETERS; i <= CDR__ITEM_QUIRKS; i++) cdr__card_put(o, (cdr__item)i, CDR__UNVERIFIED,
+            (cdr__finding){ .detail = "tensors do not match" });
         return;
     }
     const cdr_weights_stat *s = cdr_weights_get_stat(o->w);
     cdr__card_put(o, CDR__ITEM_TENSORS_MATCHED, CDR__VERIFIED,
-                  (cdr__finding){ .figure = (double)s->n_tensors, .unit = "tensors", .detail = cdr_pool_printf(o->pool, "%lld used, %lld carried, %lld optional parts absent",
+                  (cdr__finding){ .figure = (double)s->n_tensors, .unit = "tensors", .detail = cdr_pool_printf(o->pool,
+                      "%lld used, %lld carried, %lld optional parts absent",
                                   (long long)s->n_used, (long long)s->n_carried, (long long)s->n_absent) });
     int64_t want = cdr_model_get_info(o->m)->n_params, have = cdr__names_audit(o->m, o->d, o->pool, &a, &err) == CDR_OK ? count_elements(o, &a, &err) : -1;
     cdr__card_put(o, CDR__ITEM_PARAMETERS, have == want ? CDR__VERIFIED : CDR__FAILED,
-                  (cdr__finding){ .figure = (double)have, .unit = "elements", .expected = cdr_pool_printf(o->pool, "%lld", (long long)want), .detail = have < 0 ? err.text : "as stored, padding too" });
+                  (cdr__finding){ .figure = (double)have, .unit = "elements", .expected = cdr_pool_printf(o->pool, "%lld", (long long)want), .detail = have < 0
+                      ? err.text : "as stored, padding too" });
     const char *detail = "";
     for (int i = 0; i < s->n_formats; i++)
         detail = cdr_pool_printf(o->pool, "%s%s%lld %s", detail, i ? ", " : "", (long long)s->format[i].tensors, s->format[i].name);
@@ -89,7 +92,8 @@ static cdr_status plan_item(cdr__onboard *o, cdr_err *err)
         const cdr_json *root, *fits = NULL;
         if (cdr_json_parse(o->pool, r.json, strlen(r.json), "plan", &root, &e) == CDR_OK) fits = cdr_json_get(root, "fits");
         o->fits = cdr_json_bool(fits, false);
-        cdr__card_put(o, CDR__ITEM_PLAN, o->fits ? CDR__VERIFIED : CDR__UNVERIFIED, (cdr__finding){ .detail = o->fits ? "fits" : "compiles, and does not fit: plan.json has what would" });
+        cdr__card_put(o, CDR__ITEM_PLAN, o->fits ? CDR__VERIFIED : CDR__UNVERIFIED, (cdr__finding){ .detail = o->fits ? "fits"
+            : "compiles, and does not fit: plan.json has what would" });
         wrote = cdr_file_write(cdr_pool_printf(o->pool, "%s/plan.json", o->out), r.json, strlen(r.json), err);
     }
     o->item[CDR__ITEM_PLAN].f.command = command;
@@ -119,7 +123,8 @@ static void say(const cdr__onboard *o, cdr_text *t)
     if (o->item[CDR__ITEM_FIRST_LOSS].f.unit) cdr_text_printf(t, "%sfirst-step loss %.4f", sep, o->item[CDR__ITEM_FIRST_LOSS].f.figure);
     cdr_text_printf(t, "\n");
     if (o->verify && o->item[CDR__ITEM_REFERENCE].f.unit)
-        cdr_text_printf(t, "reference logits %.1e (%s); routes given %.1e, worst layer %.1e\n", o->item[CDR__ITEM_REFERENCE].f.figure, o->item[CDR__ITEM_REFERENCE].f.detail,
+        cdr_text_printf(t, "reference logits %.1e (%s); routes given %.1e, worst layer %.1e\n", o->item[CDR__ITEM_REFERENCE].f.figure,
+            o->item[CDR__ITEM_REFERENCE].f.detail,
                         o->item[CDR__ITEM_REFERENCE_FORCED].f.figure, o->item[CDR__ITEM_LAYERS].f.figure);
     int open = cdr__card_count(o, CDR__UNVERIFIED), failed = cdr__card_count(o, CDR__FAILED);
     cdr_text_printf(t, "wrote     %s/model.yaml recipe.yaml plan.json card.json (%d verified, %d unverified", o->out, cdr__card_count(o, CDR__VERIFIED), open);
@@ -169,7 +174,8 @@ static cdr_status run(cdr__onboard *o, cdr_text *text, cdr_text *json, cdr_err *
     say(o, text);
     tell(o, json);
     int failed = cdr__card_count(o, CDR__FAILED);
-    if (failed > 0) CDR_FAIL_ID(err, CDR_EUSER, "onboard.failed", "%s: %d of %d claims failed; %s/card.json has each with its figure", o->dir, failed, (int)CDR__ITEMS, o->out);
+    if (failed > 0) CDR_FAIL_ID(err, CDR_EUSER, "onboard.failed", "%s: %d of %d claims failed; %s/card.json has each with its figure", o->dir, failed, (int)CDR__ITEMS,
+        o->out);
     return CDR_OK;
 }
 

@@ -55,9 +55,11 @@ static cdr_status write_recipe(cdr__onboard *o, cdr_err *err)
     o->sequence = f->n_params > 1000000000 ? 4096 : 512;
     for (int i = 0; i < CDR_COUNT(groups); i++)
         if (has_group(o->m, groups[i])) targets = cdr_pool_printf(o->pool, "%s%s%s", targets, *targets ? ", " : "", groups[i]);
-    cdr_text_printf(&t, "# LoRA on %s (%s). data.train: your conversations, JSON lines with `messages`\nversion: 1\nname: %s\nmodel: {path: \"%s\"}\n", o->dir, f->name, name, o->dir);
+    cdr_text_printf(&t, "# LoRA on %s (%s). data.train: your conversations, JSON lines with `messages`\nversion: 1\nname: %s\nmodel: {path: \"%s\"}\n", o->dir, f->name,
+        name, o->dir);
     cdr_text_printf(&t, "data: {train: data/conversations.jsonl, eval_fraction: 0.02%s}\n", strcmp(f->chat, "none") == 0 ? "" : ", train_on: assistant");
-    cdr_text_printf(&t, "train: {epochs: 2, sequence_length: %lld, micro_batch_tokens: %lld}\noptimizer: {learning_rate: 2.0e-4}\n", (long long)o->sequence, (long long)o->sequence);
+    cdr_text_printf(&t, "train: {epochs: 2, sequence_length: %lld, micro_batch_tokens: %lld}\noptimizer: {learning_rate: 2.0e-4}\n", (long long)o->sequence,
+        (long long)o->sequence);
     cdr_text_printf(&t, "lora: {rank: 16, alpha: 32, targets: [%s]}\ncheckpoint: {every: 100}\n", targets);
     if (o->machine || o->devices > 0) cdr_text_printf(&t, "machine: {");
     if (o->machine) cdr_text_printf(&t, "file: \"%s\"", o->machine);
@@ -126,7 +128,8 @@ void cdr__onboard_export(cdr__onboard *o)
     for (int i = 0; i < cdr_hf_shards(o->d); i++) total += CDR_MAX(file_bytes(cdr_pool_printf(o->pool, "%s/%s", o->dir, cdr_hf_shard_name(o->d, i))), (int64_t)0);
     const char *copy = cdr_pool_printf(o->pool, "%s/export", o->out), *first = NULL;
     if (total > (int64_t)MAX_EXPORT << 30) {
-        cdr__card_put(o, CDR__ITEM_EXPORT, CDR__UNVERIFIED, (cdr__finding){ .detail = cdr_pool_printf(o->pool, "%.0f GB; onboard copies at most %d GiB", (double)total * 1e-9, MAX_EXPORT),
+        cdr__card_put(o, CDR__ITEM_EXPORT, CDR__UNVERIFIED, (cdr__finding){ .detail = cdr_pool_printf(o->pool, "%.0f GB; onboard copies at most %d GiB",
+            (double)total * 1e-9, MAX_EXPORT),
                       .command = cdr_pool_printf(o->pool, "cadre export %s --format hf --out %s", o->dir, copy) });
         return;
     }
@@ -143,5 +146,6 @@ void cdr__onboard_export(cdr__onboard *o)
     cdr_remove_tree(copy, &none);
     cdr__card_put(o, CDR__ITEM_EXPORT, bad ? CDR__FAILED : CDR__VERIFIED,
                   (cdr__finding){ .figure = n_files - bad, .unit = "files equal", .expected = cdr_pool_printf(o->pool, "%d", n_files), .detail = bad ?
-                                  cdr_pool_printf(o->pool, "%s differs", first) : cdr_pool_printf(o->pool, "%lld tensors in %lld shards", (long long)stat.tensors, (long long)stat.shards) });
+                                  cdr_pool_printf(o->pool, "%s differs", first) : cdr_pool_printf(o->pool, "%lld tensors in %lld shards", (long long)stat.tensors,
+                                      (long long)stat.shards) });
 }

@@ -47,9 +47,11 @@ static cdr_status find(const verify *v, const char *name, int64_t cols, const cd
     if (!*t) return CDR_OK;
     int64_t n = 1;
     for (int i = 0; i < (*t)->n_dim; i++) n *= (*t)->n[i];
-    bool real = (*t)->dtype == CDR_F32 || (*t)->dtype == CDR_F64 || (*t)->dtype == CDR_BF16 || (*t)->dtype == CDR_F16, whole = (*t)->dtype == CDR_I32 || (*t)->dtype == CDR_I64;
+    bool real = (*t)->dtype == CDR_F32 || (*t)->dtype == CDR_F64 || (*t)->dtype == CDR_BF16 || (*t)->dtype == CDR_F16, whole = (*t)->dtype == CDR_I32 ||
+        (*t)->dtype == CDR_I64;
     if ((*t)->n_dim < 2 || (*t)->n[(*t)->n_dim - 1] != cols || n != v->B * v->S * cols || !(real || whole))
-        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: %s must be a float or integer tensor [.., %lld] with %lld rows", v->o->verify, name, (long long)cols, (long long)(v->B * v->S));
+        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: %s must be a float or integer tensor [.., %lld] with %lld rows", v->o->verify, name, (long long)cols,
+            (long long)(v->B * v->S));
     return CDR_OK;
 }
 
@@ -69,11 +71,13 @@ static cdr_status read_dump(verify *v, cdr_err *err)
     CDR_TRY(cdr_st_open(v->o->verify, &v->st, err));
     const cdr_st_tensor *ids = cdr_st_find(v->st, "input_ids"), *logits = cdr_st_find(v->st, "logits");
     if (!ids || !logits || ids->n_dim < 1 || ids->n_dim > 2 || (ids->dtype != CDR_I32 && ids->dtype != CDR_I64))
-        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: a reference dump has input_ids (I32 or I64, [S] or [B, S]) and logits; doc/onboarding.md has the names", v->o->verify);
+        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: a reference dump has input_ids (I32 or I64, [S] or [B, S]) and logits; doc/onboarding.md has the names",
+            v->o->verify);
     v->B = ids->n_dim == 2 ? ids->n[0] : 1;
     v->S = ids->n[ids->n_dim - 1];
     if (v->B < 1 || v->S < 2 || v->B > MAX_TOKENS || v->S > MAX_TOKENS || v->B * v->S > MAX_TOKENS)
-        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: input_ids has %lld x %lld ids; from 2 to %d of them are compared", v->o->verify, (long long)v->B, (long long)v->S, MAX_TOKENS);
+        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: input_ids has %lld x %lld ids; from 2 to %d of them are compared", v->o->verify, (long long)v->B,
+            (long long)v->S, MAX_TOKENS);
     v->T = (v->B * v->S + 7) / 8 * 8;
     v->ids = cdr_pool_alloc(v->o->pool, sizeof *v->ids * (size_t)v->T);
     for (int64_t i = 0; i < v->B * v->S; i++) {
@@ -110,7 +114,8 @@ static cdr_status give_routes(const verify *v, cdr_session *s, int layer, cdr_er
     cdr_status st = CDR_OK;
     for (int64_t i = 0; i < v->B * v->S * k && st == CDR_OK; i++) {
         int64_t x = -1;
-        if (int_at(v->st, t, i, &x) || x < 0 || x >= E) st = cdr_fail(err, CDR_EDATA, "onboard.reference", "%s: router.%d.indices holds %lld; there are %lld experts", v->o->verify, layer,
+        if (int_at(v->st, t, i, &x) || x < 0 || x >= E) st = cdr_fail(err, CDR_EDATA, "onboard.reference", "%s: router.%d.indices holds %lld; there are %lld experts",
+            v->o->verify, layer,
                                                                       (long long)x, (long long)E);
         given[i] = (int32_t)x;
     }
@@ -229,7 +234,8 @@ static cdr_status run(const verify *v, bool forced, outcome *r, cdr_err *err)
 static void put_outcome(cdr__onboard *o, const verify *v, const outcome *r, bool forced)
 {
     const char *limit = cdr_pool_printf(o->pool, "below %g", v->limit);
-    const char *detail = cdr_pool_printf(o->pool, "top-1 equal in %lld of %lld tokens; routes equal in %lld of %lld", (long long)r->top1, (long long)(v->B * v->S), (long long)r->equal_routes,
+    const char *detail = cdr_pool_printf(o->pool, "top-1 equal in %lld of %lld tokens; routes equal in %lld of %lld", (long long)r->top1, (long long)(v->B * v->S),
+        (long long)r->equal_routes,
                                          (long long)r->routes);
     /* one route that differs by a rounding changes all tokens behind it: then the given routes decide, and few may differ */
     bool near = r->logits < v->limit || (r->equal_routes < r->routes && (double)r->equal_routes >= 0.98 * (double)r->routes && r->logits < 0.2);

@@ -420,7 +420,8 @@ static cdr_status leave_final(run *t, cdr_err *err)
     const char *format = "";
     if (!r->lora.on || r->checkpoint.final == CDR_FINAL_NONE) return CDR_OK;
     if (t->last_save_step != t->step) {
-        if (t->s.rank == 0) cdr_log(CDR_LOG_WARNING, "checkpoint.final: nothing is written, as there is no checkpoint of step %lld (checkpoint.at_end)", (long long)t->step);
+        if (t->s.rank == 0) cdr_log(CDR_LOG_WARNING, "checkpoint.final: nothing is written, as there is no checkpoint of step %lld (checkpoint.at_end)",
+            (long long)t->step);
         return CDR_OK;
     }
     cdr_status st = t->s.rank == 0 ? cdr__adapter_final(&t->s, &rep, &format, err) : CDR_OK;

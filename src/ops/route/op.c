@@ -32,4 +32,5 @@ static const cdr_kernel kernels[] = {
     { .name = NULL }
 };
 
-const cdr_op cdr_op_route = { .name = "route", .flags = CDR_OP_ROWWISE | CDR_OP_KEEP, .attr_bytes = sizeof(cdr_router_attr), .infer = infer, .ref = cdr__route_ref, .kernels = kernels };
+const cdr_op cdr_op_route = { .name = "route", .flags = CDR_OP_ROWWISE | CDR_OP_KEEP, .attr_bytes = sizeof(cdr_router_attr), .infer = infer, .ref = cdr__route_ref,
+    .kernels = kernels };
