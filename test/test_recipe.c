@@ -179,7 +179,7 @@ static void values_out_of_range(void)
 static void what_is_not_here_yet_says_so(void)
 {
     static const char *const later[] = {
-        "lora: {adapter: runs/a}\n", "lora: {serve_with: [vllm]}\n", "parallel: {context: 2}\n", "parallel: {tensor: 2}\n",
+        "parallel: {context: 2}\n", "parallel: {tensor: 2}\n",
         "parallel: {transport: mpi}\n", "parallel: {transport: nccl}\n", "optimizer: {groups: [{match: embed}]}\n", "precision: {saved: fp8}\n",
         "precision: {qat: mxfp4}\n", "model2: 1\n", "memory: {weights: stream}\n", "memory: {rules: [{match: mla.out, policy: keep}]}\n",
         "log: {tensorboard: true}\n", "log: {board: '127.0.0.1:1'}\n", "checkpoint: {final: hf}\n", "memory: {layer_chunk_tokens: 64}\n",
@@ -502,7 +502,7 @@ static void built_in_recipes_load(void)
         err = (cdr_err){ 0 };
         T_CHECK(cdr_recipe_load(names[i], NULL, pool, &r, &err) == CDR_OK);
         if (err.status) T_STR(err.text, names[i]);
-        T_CHECK(cdr_builtin("models", r.model.path) != NULL);
+        T_CHECK(strchr(r.model.path, '/') || cdr_builtin("models", r.model.path));      /* devil: a directory that cadre toy makes */
     }
     T_CHECK(cdr_recipe_load("tiny-dens", NULL, pool, &r, &err) == CDR_EUSER);
     T_HAS(err.text, "Did you mean tiny-dense");
