@@ -450,6 +450,12 @@ static void wrong_configurations_are_refused(void)
         (void)snprintf(config, sizeof config, "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, %s}", rows[i].more);
         refused(config, s, 2, 1, rows[i].id, rows[i].text);
     }
+    char deep[400] = "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"target_modules\": \"";          /* what regcomp would recurse over */
+    for (int i = 0; i < 40; i++) (void)strcat(deep, "(");
+    (void)strcat(deep, "a");
+    for (int i = 0; i < 40; i++) (void)strcat(deep, ")");
+    (void)strcat(deep, "\"}");
+    refused(deep, s, 2, 1, "adapter.pattern", "nested up to 32");
     refused("{\"peft_type\": \"LOHA\", \"r\": 4, \"lora_alpha\": 8}", s, 2, 1, "adapter.config", "LOHA");
     refused("{\"peft_type\": \"LORA\", \"lora_alpha\": 8}", s, 2, 1, "adapter.config", "r is missing");
     refused("{\"peft_type\": \"LORA\", \"r\": 4}", s, 2, 1, "adapter.config", "lora_alpha is missing");

@@ -159,6 +159,10 @@ static void patterns_that_are_not_known(void)
         { "*a", "nothing that it belongs to" },
     };
     for (int i = 0; i < CDR_COUNT(table); i++) pattern_refused(table[i][0], table[i][1]);
+    char loop[1200] = "(?:";               /* lookaheads in a loop: each leads to all of them */
+    for (int i = 0; i < 80; i++) snprintf(loop + strlen(loop), sizeof loop - strlen(loop), "%s(?!%c)", i ? "|" : "", i < 26 ? 'a' + i : i < 52 ? 'A' + i - 26 : '!');
+    (void)strcat(loop, ")+");
+    pattern_refused(loop, "lookaheads");
 }
 
 /* ---- tiktoken ---------------------------------------------------------------------------------------------- */

@@ -80,6 +80,8 @@ void cdr_lora_add(const cdr_lora_pair *p, int64_t first, int64_t n, float *w_NK)
  * The share that survives of isotropic deltas on packed weights: of 1 % of |w| nothing, of 10 % about 70 % (spec/model.md, 4.2). */
 typedef struct { double delta, kept, lost; } cdr_lora_energy;         /* <d, d>, <q - w, d>, <q - w - d, q - w - d> */
 double cdr_lora_survival(const cdr_lora_energy *e);                   /* 1 where d is zero */
+/* A scale that a reader takes: that of the block, but of blocks of zeros, which may have any, the nearest one from 2 to 252. */
+uint8_t cdr_lora_repack_scale(uint8_t scale);
 /* Packs merged anew with the scales that w was packed with; w as decoded. n: a multiple of 32. e grows. */
 void cdr_lora_repack(const float *w, const float *merged, const uint8_t *scales, int64_t n, uint8_t *codes, cdr_lora_energy *e);
 

@@ -13,7 +13,8 @@
 #include <regex.h>
 #include <stdlib.h>
 
-enum { MAX_PATTERNS = 1024, MAX_PATTERN = 512, MAX_REGEX = 1 << 16 };
+/* regcomp recurses over groups, and takes time that grows with the square of signs that choose or repeat */
+enum { MAX_PATTERNS = 1024, MAX_PATTERN = 512, MAX_REGEX = 1 << 16, MAX_GROUPS = 32, MAX_SIGNS = 2000 };
 
 struct cdr__lora_regex { regex_t *re; int n, n_rank, n_alpha; bool target; };      /* rank patterns, alpha patterns, target_modules */
 
@@ -89,10 +90,14 @@ static void warn_unknown(const char *where, const cdr_json *root)
 static bool translate(const char *s, cdr_text *t)
 {
     bool in_class = false;
+    int depth = 0, signs = 0;
     for (; *s; s++) {
         static const struct { char c; const char *posix; } class[] = { { 'd', "[0-9]" }, { 'w', "[A-Za-z0-9_]" }, { 's', "[[:space:]]" } };
         if (in_class && *s == '\\') return false;
         in_class = in_class ? *s != ']' : *s == '[';
+        depth += *s == '(' ? 1 : *s == ')' ? -1 : 0;
+        signs += strchr("*+?|", *s) != NULL;
+        if (depth > MAX_GROUPS || signs > MAX_SIGNS) return false;
         if (*s == '{' || *s == '}') return false;                                     /* repetitions; their memory has no bound */
         if (strchr("*+?", *s) && strchr("*+?", s[1]) && s[1]) return false;           /* lazy and possessive ones */
         if (*s == '(' && s[1] == '?') {
@@ -123,9 +128,8 @@ static cdr_status compile(const char *where, const char *key, const char *patter
     cdr_text_printf(&t, ")$");
     ok = ok && regcomp(re, t.s, REG_EXTENDED | REG_NOSUB) == 0;
     cdr_text_free(&t);
-    if (!ok) CDR_FAIL_ID(err, CDR_EDATA, "adapter.pattern", "%s: %s \"%.200s\" is no expression that is read here (letters, . * + ? | [] () \\d \\w, up to %zu bytes)",
-                         where,
-                         key, pattern, max);
+    if (!ok) CDR_FAIL_ID(err, CDR_EDATA, "adapter.pattern", "%s: %s \"%.200s\" is no expression that is read here (letters, . * + ? | [] () \\d \\w, up to %zu bytes, %d of * + ? | and "
+                         "groups nested up to %d)", where, key, pattern, max, (int)MAX_SIGNS, (int)MAX_GROUPS);
     return CDR_OK;
 }
 

@@ -33,11 +33,14 @@ static uint8_t code_of(float x)
 
 double cdr_lora_survival(const cdr_lora_energy *e) { return e->delta > 0 ? e->kept / e->delta : 1; }
 
+uint8_t cdr_lora_repack_scale(uint8_t scale) { return (uint8_t)CDR_MIN(CDR_MAX(scale, 2), 252); }
+
 void cdr_lora_repack(const float *w, const float *merged, const uint8_t *scales, int64_t n, uint8_t *codes, cdr_lora_energy *e)
 {
     static const float grid[] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
     for (int64_t i = 0; i < n; i++) {
-        float unit = ldexpf(1.0f, scales[i / 32] - 127), inverse = ldexpf(1.0f, 127 - scales[i / 32]);
+        int scale = cdr_lora_repack_scale(scales[i / 32]);
+        float unit = ldexpf(1.0f, scale - 127), inverse = ldexpf(1.0f, 127 - scale);
         uint8_t c = code_of(fabsf(merged[i]) * inverse), sign = signbit(merged[i]) ? 8 : 0;
         double q = (double)(sign ? -grid[c] : grid[c]) * (double)unit, delta = (double)merged[i] - (double)w[i];
         e->delta += delta * delta;

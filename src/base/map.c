@@ -48,8 +48,8 @@ static void on_bus_error(int sig, siginfo_t *info, void *context)
     else (void)sigaction(sig, &before, NULL);         /* the access is repeated, and ends the process as it would have */
 }
 
-/* The row of a mapping; false: all are taken. */
-static bool guard(const char *path, const void *data, size_t bytes)
+/* The row of a mapping; where all are taken (a corpus of thousands of small texts) a fault in it ends the process as it would have. */
+static void guard(const char *path, const void *data, size_t bytes)
 {
     static bool installed;
     bool found = false;
@@ -70,7 +70,6 @@ static bool guard(const char *path, const void *data, size_t bytes)
         found = true;
     }
     pthread_mutex_unlock(&lock);
-    return found;
 }
 
 static void unguard(const void *data)
@@ -99,10 +98,7 @@ static cdr_status map(const char *path, int fd, cdr_map *m, cdr_err *err)
     if (bytes > 0) {                                  /* an empty mapping does not exist */
         void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED) return fail_errno(err, path, "cannot be mapped");
-        if (!guard(path, p, bytes)) {
-            munmap(p, bytes);
-            CDR_FAIL_ID(err, CDR_EUSER, "file.io", "%s: cannot be mapped, %d files are already. Close some", path, MAX_GUARDED);
-        }
+        guard(path, p, bytes);
         data = p;
     }
     *m = (cdr_map){ .data = data, .bytes = bytes, .fd = fd, .changed_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec };

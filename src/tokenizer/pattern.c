@@ -490,6 +490,7 @@ typedef struct {
     list *state; int n_states;
     uint32_t seen[MAX_CODE], done[MAX_CODE], inner[MAX_CODE], turn;        /* places that were met in this turn */
     int16_t stack[2 * MAX_CODE + 2], work[2 * MAX_CODE + 2], to[MAX_CODE], here[MAX_CODE];
+    bool full;                          /* lookaheads in a loop: more places wait than work has room for */
 } builder;
 
 /* Appends where one gets from `at` without a character, in order of preference, but for places with seen[place] == turn. False: the list ends in a MATCH,
@@ -541,7 +542,8 @@ static void step(builder *b, const list *from, int column, list *to, bool *match
         else {                          /* an ASSERT that holds: what follows it takes its place */
             list here = { b->here, 0 };
             (void)reach(b, i + 1, b->inner, ++b->turn, &here);
-            CDR_CHECK(n + here.n <= CDR_COUNT(b->work));
+            b->full = b->full || n + here.n > CDR_COUNT(b->work);
+            if (b->full) return;
             for (int k = here.n - 1; k >= 0; k--) b->work[n++] = here.at[k];
         }
     }
@@ -576,7 +578,7 @@ static cdr_status make_table(compiler *c, cdr__pattern *p, builder *b)
             bool match;
             step(b, &b->state[s], k, &to, &match);
             int t = k == n - 1 ? 0 : state_of(b, &to);
-            full = t < 0;
+            full = t < 0 || b->full;
             empty = empty || (match && (uint32_t)(s * n) == p->start);
             next[s * n + k] = (uint32_t)(t * n) << 1 | match;
         }
@@ -585,7 +587,7 @@ static cdr_status make_table(compiler *c, cdr__pattern *p, builder *b)
     cdr_free(next);
     p->next = kept;
     p->n_states = b->n_states;
-    if (full) return refuse(c, c->regex, 8, "needs more than 1,024 states");
+    if (full) return refuse(c, c->regex, 8, "needs more than 1,024 states, or repeats too many lookaheads");
     if (empty) return refuse(c, c->regex, 8, "can match nothing at all");
     return CDR_OK;
 }

@@ -132,6 +132,20 @@ static cdr_status open_run(job *j, cdr_err *err)
     return CDR_OK;
 }
 
+/* A run that trained a part belongs to the base that it names by hash: what it left alone is taken from there. */
+static cdr_status same_base(job *j, const char *base, cdr_err *err)
+{
+    char folder[1200], is[32];
+    uint64_t hash;
+    const char *was = cdr_json_str(cdr_json_get(cdr_json_get(cdr_ckpt_manifest(j->ck), "base"), "hash"), NULL);
+    if (!was) return CDR_OK;
+    CDR_TRY(cdr_weights_hash(j->w, cdr__cache_path(folder, sizeof folder, "") ? folder : NULL, &hash, err));
+    (void)snprintf(is, sizeof is, "%016llx", (unsigned long long)hash);
+    if (strcmp(was, is) == 0) return CDR_OK;
+    CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-base", "%s: was trained on a base with hash %s, %s has %s; what was not trained would be another's. Name its own base "
+                "(--base DIR)", j->a->source, was, base, is);
+}
+
 /* What the checkpoint holds was trained. */
 static void find_touched(job *j)
 {
@@ -189,6 +203,7 @@ static cdr_status export_in(job *j, cdr_result *r, cdr_err *err)
         CDR_TRY(load_model(j, base, err));
         if (cdr_model_get_info(j->model)->hash != trained || cdr_ckpt_description_hash(j->ck) != trained)
             CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-model", "%s: was trained from another model than %s holds. Name its own base", j->a->source, base);
+        CDR_TRY(same_base(j, base, err));
     }
     find_touched(j);
     cdr_weights_out o = { .model = j->model, .source = j->hf, .touched = j->touched, .rows = rows, .ctx = j, .experts = experts };

@@ -113,19 +113,20 @@ static cdr_status measure_all(work *w, cdr_err *err)
 /* Packed rows lie as CDR_MXFP4 has them: 16 code bytes and their scale's byte a block. */
 static cdr_status packed_rows(work *w, const cdr_lora_pair *p, int64_t first, int64_t n, const float *base, const float *merged, uint8_t *dst, cdr_err *err)
 {
-    int64_t blocks = p->K / 32;
+    int64_t blocks = p->K / 32, current = -1;
+    const uint8_t *codes, *scales = NULL;
     uint8_t *code = cdr_alloc((size_t)p->K / 2);
     cdr_lora_energy x = { 0 };
     cdr_status st = CDR_OK;
     for (int64_t i = 0; i < n && st == CDR_OK; i++) {
-        const uint8_t *codes, *scales;
         int64_t e = (first + i) / p->N, row = (first + i) % p->N;
-        st = cdr_weights_packed(w->w, p->i_param, e, &codes, &scales, err);
+        if (e != current) st = cdr_weights_packed(w->w, p->i_param, e, &codes, &scales, err);         /* which looks at all of its scales */
         if (st != CDR_OK) break;
+        current = e;
         cdr_lora_repack(base + i * p->K, merged + i * p->K, scales + row * blocks, p->K, code, &x);
         for (int64_t b = 0; b < blocks; b++, dst += 17) {
             memcpy(dst, code + b * 16, 16);
-            dst[16] = scales[row * blocks + b];
+            dst[16] = cdr_lora_repack_scale(scales[row * blocks + b]);
         }
     }
     cdr_free(code);
