@@ -2,12 +2,12 @@
  * they would push out what is used again (mapped experts), and cost a second copy of the model in memory while they load.
  *
  * O_DIRECT wants offsets, lengths and addresses in whole blocks; tensors lie anywhere. So a read goes through an aligned buffer of BLOCK bytes
- * and is copied out of it, about 10 GB/s on one core, well above what disks give. One request is in flight a call: whoever loads uses several
+ * and is copied out of it, which costs less than the disk takes. One request is in flight a call: whoever loads uses several
  * threads, as many as the disk has depth for (test/hf_speed.c measures it beside fio). A block is one request wherever it lies: cut at multiples
  * of 4096, each would have a second one for its last bytes.
  * A block that the cache holds already (mincore on the file's mapping, which tells owners the truth) is taken from there: a second load of a
- * warm file does not touch the disk. preadv2 with RWF_NOWAIT would ask the same, but starts read-ahead where pages are missing, which made
- * every byte be read twice: half the rate.
+ * warm file does not touch the disk. preadv2 with RWF_NOWAIT would ask the same, but starts read-ahead where pages are missing, so that
+ * bytes are read twice.
  * File systems without O_DIRECT are read through the cache. A file that ends early is an error, with its sizes.
  */
 #include "io/hf_parts.h"
