@@ -17,15 +17,23 @@ static char root[] = "test_onboard.XXXXXX";
 
 /* Values that a trained model could have: matrices 1 / sqrt(columns), gains about one, biases small, A_log and dt_bias as initialised; representable
  * in BF16, so that a file of any format holds them exactly. */
-static float value_of(const cdr_model *m, int64_t i_param, int64_t at, int64_t cols)
+typedef struct { cdr_rng_key key; float scale, shift; } law;
+
+static law law_of(const cdr_model *m, int64_t i_param)
 {
     const char *name = cdr_model_param(m, i_param);
     cdr_model_part p = cdr_model_param_part(m, i_param);
-    float x = cdr_rng_normal((cdr_rng_key){ 5, cdr_hash64(name, strlen(name), 0), 0 }, (uint64_t)at), y;
-    if (strstr(name, "A_log") || strstr(name, "dt_bias")) x *= 0.3f;
-    else if (strstr(name, "norm.bias") || strstr(name, "correction_bias")) x *= 0.05f;
-    else if (p.n_dim == 1 || strstr(name, "norm")) x = 1.0f + 0.1f * x;
-    else x *= strstr(name, "gate.weight") ? 0.5f : 1.5f / sqrtf((float)cols);
+    law l = { .key = { 5, cdr_hash64(name, strlen(name), 0), 0 } };
+    if (strstr(name, "A_log") || strstr(name, "dt_bias")) l.scale = 0.3f;
+    else if (strstr(name, "norm.bias") || strstr(name, "correction_bias")) l.scale = 0.05f;
+    else if (p.n_dim == 1 || strstr(name, "norm")) l.scale = 0.1f, l.shift = 1.0f;
+    else l.scale = strstr(name, "gate.weight") ? 0.5f : 1.5f / sqrtf((float)p.n[p.n_dim - 1]);
+    return l;
+}
+
+static float value_of(const law *l, int64_t at)
+{
+    float x = l->shift + l->scale * cdr_rng_normal(l->key, (uint64_t)at), y;
     uint16_t narrow;
     cdr_from_f32(CDR_BF16, &x, &narrow, 1);
     cdr_to_f32(CDR_BF16, &narrow, &y, 1);
@@ -39,7 +47,8 @@ static cdr_status rows(void *ctx, int64_t i_param, int64_t first_row, int64_t n_
     int64_t cols = p.n[p.n_dim - 1], n = n_rows * cols;
     if (p.n_dim == 1 && n_rows != 1) n = n_rows, cols = 1;
     float *x = cdr_alloc(sizeof *x * (size_t)n);
-    for (int64_t i = 0; i < n; i++) x[i] = value_of(m, i_param, first_row * cols + i, p.n_dim == 1 ? 1 : cols);
+    law l = law_of(m, i_param);
+    for (int64_t i = 0; i < n; i++) x[i] = value_of(&l, first_row * cols + i);
     (void)e;
     cdr_from_f32(dtype, x, dst, n);
     cdr_free(x);

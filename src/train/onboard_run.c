@@ -235,7 +235,7 @@ static double compare(interpreter *x, cdr_session *s)
 /* By a file of its own: a folder of that name may lie where the command runs. */
 static cdr_status run_tiny(cdr__onboard *o, const char *tiny, double *worst, cdr_err *err)
 {
-    const char *path = cdr_pool_printf(o->pool, "%s/tiny.yaml", o->out), *text = cdr_pool_printf(o->pool, "extends: %s\nname: %s\n", tiny, tiny);
+    const char *path = cdr_pool_printf(o->pool, "%s/tiny.yaml", o->out), *text = cdr_builtin("models", tiny);
     CDR_TRY(cdr_file_write(path, text, strlen(text), err));
     const char *set[] = { cdr_pool_printf(o->pool, "model.path=%s", path), "lora=none", "precision.compute=f32", "precision.params=f32", "precision.experts=bf16",
         "data.tokenizer=byte",
