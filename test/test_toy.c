@@ -96,7 +96,8 @@ static void families(void)
         T_CHECK(cdr_model_load(&(cdr_model_spec){ .path = one }, pool, &m, &err) == CDR_OK);
         const cdr_model_text text = cdr_model_get_text(m);
         cdr_tokenizer *tok = NULL;                                                   /* the marks of the family's chat format are there */
-        T_CHECK(cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = text.type, .dir = one, .file = text.file, .base = text.base, .special = text.special }, &tok, &err) == CDR_OK);
+        T_CHECK(cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = text.type, .dir = one, .file = text.file, .base = text.base, .special = text.special }, &tok,
+            &err) == CDR_OK);
         cdr_chat *chat = NULL;
         if (tok) T_CHECK(cdr_chat_open(&(cdr_chat_spec){ .format = text.chat, .tokenizer = tok, .dir = one }, &chat, &err) == CDR_OK);
         if (chat) cdr_chat_close(chat);

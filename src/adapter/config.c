@@ -128,7 +128,8 @@ static cdr_status compile(const char *where, const char *key, const char *patter
     cdr_text_printf(&t, ")$");
     ok = ok && regcomp(re, t.s, REG_EXTENDED | REG_NOSUB) == 0;
     cdr_text_free(&t);
-    if (!ok) CDR_FAIL_ID(err, CDR_EDATA, "adapter.pattern", "%s: %s \"%.200s\" is no expression that is read here (letters, . * + ? | [] () \\d \\w, up to %zu bytes, %d of * + ? | and "
+    if (!ok) CDR_FAIL_ID(err, CDR_EDATA, "adapter.pattern", "%s: %s \"%.200s\" is no expression that is read here (letters, . * + ? | [] () \\d \\w, "
+                     "up to %zu bytes, %d of * + ? | and "
                          "groups nested up to %d)", where, key, pattern, max, (int)MAX_SIGNS, (int)MAX_GROUPS);
     return CDR_OK;
 }

@@ -135,7 +135,8 @@ static cdr_status map_piece(loading *l, const piece *p, int64_t first, cdr_err *
     const uint8_t *codes, *scales;
     const cdr_param *q = &l->s->bundle.params[p->param];
     if (cdr_weights_dtype(l->s->base, p->i_model) != CDR_MXFP4)
-        CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.mixed-experts", "%s: %s is not packed, other routed experts of the model are. Set precision.experts=bf16, which expands them",
+        CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.mixed-experts", "%s: %s is not packed, other routed experts of the model are. Set precision.experts=bf16, "
+                    "which expands them",
                     cdr_hf_dir(l->s->hf), q->name);
     CDR_TRY(cdr_weights_packed(l->s->base, p->i_model, first + p->first, &codes, &scales, err));
     cdr_exec_map(l->s->exec, q->shard, p->first, codes, scales);
