@@ -304,7 +304,7 @@ static cdr_status unmet(const cdr__desc *d, const cdr__source *s, const char *ke
     for (int i = 0; i < w->n && cdr_json_type(j) == CDR_JSON_ARRAY; i++) {
         cdr__size z = { 0 };
         const cdr__size *other = strncmp(w->word[i], "rest ", 5) == 0 ? own_size(d, w->word[i] + 5) : NULL;
-        if (!other || !other->list || !cdr__size_parse(d->pool, j, &z)) continue;
+        if (!other || !other->list || !own_size(d, "n_layers") || !cdr__size_parse(d->pool, j, &z)) continue;
         CDR_FAIL_ID(err, CDR_EDATA, "model.config-layers", "%s: %s and %s must share out layers %lld to %lld, each once; look at layer %lld", s->where, key,
             w->word[i] + 5,
                     (long long)layer_base(d), (long long)(layer_base(d) + own_size(d, "n_layers")->i - 1), (long long)differs_from_rest(d, &z, other) - 1);
