@@ -220,6 +220,7 @@ static void lora_on_a_packed_base(void)
     T_CHECK(toy("kimi_k3", base, NULL, NULL) == CDR_OK && toy("kimi_k3", other, NULL, "seed=9") == CDR_OK);
     T_CHECK(export(base, copy, NULL) == CDR_OK);
     cdr_export_args x = { .common = { .quiet = true }, .source = base, .format = "hf", .out = wide, .experts = "bf16" };
+    clear();
     T_CHECK(cdr_export(&x, &result, &err) == CDR_OK);
     uint64_t before = base_hash(base);
     T_CHECK(train(base, run, 2, "", LORA, NULL) == CDR_OK);
