@@ -1,6 +1,6 @@
 /* hf_speed.c: what a checkpoint directory costs to open and to read on this machine (no test): hf_speed DIR [threads] [block MiB].
  *
- *   open      index or header; find: every name once        read      all tensors past the page cache, threads in step, a block a request
+ *   open      index or header; find: every name once        read      all tensors past the page cache, each thread a part, a block a request
  * Compare with, over the same file (sudo sh -c 'echo 1 > /proc/sys/vm/drop_caches' first; the cache is used where it is warm):
  *   fio --name=r --filename=DIR/model.safetensors --rw=read --direct=1 --bs=4M --ioengine=psync --numjobs=T --offset_increment=X --size=X --group_reporting
  */
@@ -10,20 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { cdr_hf *d; int first, step; size_t block; int64_t bytes; cdr_err err; } reader;
+typedef struct { cdr_hf *d; int index, n; size_t block; int64_t bytes; cdr_err err; } reader;
 
-/* Thread k takes every step-th block of each tensor. */
+/* Thread k takes the k-th part of all tensors. */
 static void *work(void *ctx)
 {
     reader *r = ctx;
     char *dst = malloc(r->block);
-    int64_t turn = 0;
-    for (int64_t i = 0; dst && i < cdr_hf_count(r->d); i++) {
+    const int64_t n = cdr_hf_count(r->d), end = n * (r->index + 1) / r->n;
+    for (int64_t i = n * r->index / r->n; dst && i < end; i++) {
         cdr_hf_tensor t = { 0 };
         if (cdr_hf_tensor_at(r->d, i, &t, &r->err) != CDR_OK) break;
         size_t bytes = t.t->end - t.t->begin;
-        for (size_t at = 0; at < bytes; at += r->block, turn++) {
-            if (turn % r->step != r->first) continue;
+        for (size_t at = 0; at < bytes; at += r->block) {
             size_t k = CDR_MIN(r->block, bytes - at);
             if (cdr_hf_read(r->d, i, at, k, dst, &r->err) != CDR_OK) break;
             r->bytes += (int64_t)k;
@@ -58,7 +57,7 @@ int main(int argc, char **argv)
     int64_t bytes = 0;
     t1 = cdr_now_ns();
     for (int i = 0; i < n; i++) {
-        r[i] = (reader){ .d = d, .first = i, .step = n, .block = block };
+        r[i] = (reader){ .d = d, .index = i, .n = n, .block = block };
         if (pthread_create(&thread[i], NULL, work, &r[i]) != 0) return 1;
     }
     for (int i = 0; i < n; i++) {
