@@ -37,7 +37,8 @@ static void zero_b_is_the_base_to_the_bit(void)
         T_CHECK(lora_go(&base, ref) == 0);
         T_CHECK(lora_go(&c, got) == 0 && got->n_params == ref->n_params + 3 * 3 * 2);
         T_CHECK(ref->eval[0] == got->eval[0] && memcmp(ref->logits, got->logits, sizeof ref->logits) == 0 && got->eval[0] > 0);
-        if (k != 2) T_CHECK(got->n_panels > 0);                /* frozen experts still lie in panels: none of them is formed with its adapter */
+        /* frozen experts still lie in panels, where there are any: none of them is formed with its adapter */
+        if (k != 2 && (cdr_cpu_isa(NULL) & (CDR_ISA_AVX2 | CDR_ISA_AVX512))) T_CHECK(got->n_panels > 0);
         c.filled = true;
         T_CHECK(lora_go(&c, got) == 0);
         T_CHECK(ref->eval[0] != got->eval[0] && memcmp(ref->logits, got->logits, sizeof ref->logits) != 0);
