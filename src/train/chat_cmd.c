@@ -20,6 +20,14 @@ static void on_interrupt(int sig)
     interrupted = 1;
 }
 
+/* SA_RESTART: a write of the answer that waits for its reader goes on; 0: reading a line at the prompt ends. */
+static void take_signals(int flags)
+{
+    struct sigaction now = { .sa_handler = on_interrupt, .sa_flags = flags };
+    sigemptyset(&now.sa_mask);
+    sigaction(SIGINT, &now, NULL);
+}
+
 typedef struct {
     cdr__opened m;
     cdr_chat *chat;
@@ -151,7 +159,9 @@ static cdr_status answer(talk *t, const char *said, cdr_err *err)
         t->n--;
     } else if (st == CDR_OK) {
         take_prompt(t, &p);
+        take_signals(SA_RESTART);
         st = say(t, said, err);
+        take_signals(0);
     }
     cdr_chat_tokens_free(&p);
     return st;
@@ -206,12 +216,12 @@ static cdr_status converse(talk *t, cdr_err *err)
     return st;
 }
 
-/* Ctrl-C is a flag while answers are written; a second one while the flag is up, or one at the prompt, ends the command. */
+/* Ctrl-C is a flag while answers are written; one at the prompt ends the command. */
 static cdr_status with_signals(talk *t, cdr_err *err)
 {
-    struct sigaction now = { .sa_handler = on_interrupt }, before;
-    sigemptyset(&now.sa_mask);
-    sigaction(SIGINT, &now, &before);
+    struct sigaction before;
+    sigaction(SIGINT, NULL, &before);
+    take_signals(0);
     cdr_status st = converse(t, err);
     sigaction(SIGINT, &before, NULL);
     if (st == CDR_OK && interrupted && ferror(stdin) && errno == EINTR) st = cdr_fail(err, CDR_EINTERRUPT, "chat.interrupted", "cadre chat: interrupted");

@@ -1,0 +1,204 @@
+/* test_chat_cmd.c: `generate` in chat form and `chat` as a user sees them: what goes to stdout and stderr, /reset /tokens /quit, JSON, Ctrl-C.
+ * A model that learnt one answer by heart is asked. Runs the `cadre` program that was built beside this test.
+ */
+#include "test.h"
+#include "train/model_open.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static cdr_pool *pool;
+static cdr_err err;
+static char program[600], dir[64];
+static char *out, *errors;
+
+static char *read_all(const char *name)
+{
+    char *text;
+    size_t n;
+    if (cdr_file_read(cdr_pool_printf(pool, "%s/%s", dir, name), 1 << 24, &text, &n, &err) != CDR_OK) return "";
+    char *copy = cdr_pool_strndup(pool, text, n);
+    cdr_free(text);
+    return copy;
+}
+
+static void put(const char *name, const char *text) { T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/%s", dir, name), text, strlen(text), &err) == CDR_OK); }
+
+/* Runs `cadre ARGS` with this input; the exit code, and what it wrote, in out and errors. */
+static int run(const char *args, const char *input)
+{
+    put("in", input);
+    int st = system(cdr_pool_printf(pool, "{ %s %s; } >%s/out 2>%s/err <%s/in", program, args, dir, dir, dir));
+    out = read_all("out");
+    errors = read_all("err");
+    return WIFEXITED(st) ? WEXITSTATUS(st) : 1000 + WTERMSIG(st);
+}
+
+static int on_run(const char *command, const char *flags, const char *input)
+{
+    return run(cdr_pool_printf(pool, "%s %s/run --temperature 0 --max-new-tokens 60 %s", command, dir, flags), input);
+}
+
+static void train(void)
+{
+    cdr_text t = { 0 };
+    for (int i = 0; i < 8; i++)
+        cdr_text_printf(&t, "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": \"yo there!\"}]}\n");
+    put("t.jsonl", t.s);
+    cdr_text_free(&t);
+    put("r.yaml", cdr_pool_printf(pool, "name: talk\nmodel: {path: tiny-test}\n"
+                                        "data: {train: %s/t.jsonl, eval: none, tokenizer: byte, chat_format: k3_xtml, chat_options: {system: none}}\n"
+                                        "train: {steps: 50, sequence_length: 512, micro_batch_tokens: 512, global_batch_tokens: 512}\n"
+                                        "optimizer: {learning_rate: 1.0e-2}\nprecision: {compute: f32, params: f32}\n", dir));
+    T_NEAR(run(cdr_pool_printf(pool, "train %s/r.yaml -q --out %s/run", dir, dir), ""), 0, 0);
+    if (errors[0]) fprintf(stderr, "  %s", errors);
+}
+
+static void generate_answers_in_the_chat_format(void)
+{
+    T_NEAR(on_run("generate", "--prompt hi", ""), 0, 0);
+    T_STR(out, "yo there!\n");
+    T_HAS(errors, "tokens/s, talk, seed 1, k3_xtml]");
+    T_NEAR(on_run("generate", "--prompt hi --json", ""), 0, 0);
+    T_HAS(out, "\"result\":[{\"prompt\":\"hi\",\"text\":\"yo there!\",\"tokens\":");
+    T_NEAR(on_run("generate", "--prompt hi --raw -q", ""), 0, 0);
+    T_CHECK(strncmp(out, "hi", 2) == 0 && strstr(out, "yo there!\n") != out);
+    T_NEAR(on_run("generate", "--prompt hi -q --set 'generate.stop=[\"re!\"]'", ""), 0, 0);
+    T_STR(out, "yo the\n");
+}
+
+static void a_conversation_goes_through_a_pipe(void)
+{
+    T_NEAR(on_run("chat", "", "hi\n\n/tokens\n/what\nhi\n/reset\n/tokens\nhi\n/quit\nhi\n"), 0, 0);
+    T_CHECK(strncmp(out, "yo there!\n", 10) == 0 && strlen(out) > 20);
+    T_STR(out + strlen(out) - 10, "yo there!\n");
+    int lines = 0;
+    for (const char *c = out; *c; c++) lines += *c == '\n';
+    T_NEAR(lines, 3, 0);
+    T_STR(errors, "talk (tiny-test); format k3_xtml, thinking off\n2 messages, 134 tokens of 512\nnote: /what is no command; /reset, /tokens and /quit are\n"
+                  "0 messages, 36 tokens of 512\n");
+    T_NEAR(on_run("chat", "--json", "hi\n"), 0, 0);
+    T_HAS(out, "\"command\":\"chat\",\"ok\":true,\"warnings\":[],\"result\":[{\"user\":\"hi\",\"text\":\"yo there!\",\"tokens\":");
+    T_HAS(out, "\"interrupted\":false}]}");
+    T_NEAR(on_run("chat", "-q", ""), 0, 0);
+    T_STR(out, "");
+    T_STR(errors, "");
+}
+
+static void what_does_not_fit_is_left_out(void)
+{
+    char *line = cdr_pool_alloc(pool, 700);
+    memset(line, 'x', 600);
+    T_NEAR(on_run("chat", "-q", cdr_pool_printf(pool, "%s\nhi\n", line)), 0, 0);
+    T_STR(out, "yo there!\n");
+    T_HAS(errors, "note: the conversation has 667 tokens with this message, the cache holds 512");
+    T_NEAR(on_run("chat", "-q --system 'Be brief.'", "/tokens\n"), 0, 0);
+    T_HAS(errors, "0 messages, 78 tokens of 512");
+}
+
+static void what_cannot_be_is_refused(void)
+{
+    T_NEAR(on_run("chat", "--set data.chat_format=none", "hi\n"), 1, 0);
+    T_HAS(errors, "the model has no chat format");
+    T_NEAR(on_run("chat", "--set data.chat_format=kimi_k2", "hi\n"), 3, 0);
+    T_HAS(errors, "[chat.no-special]");
+    T_NEAR(on_run("chat", "--thinking maybe", ""), 2, 0);
+    T_HAS(errors, "--thinking maybe; it is on or off");
+    T_NEAR(on_run("chat", "--set data.chat_options.thinking_effort=low", ""), 1, 0);
+    T_HAS(errors, "[chat.effort]");
+    T_NEAR(run(cdr_pool_printf(pool, "chat %s/nothing", dir), ""), 3, 0);
+    T_NEAR(run(cdr_pool_printf(pool, "chat %s/run extra", dir), ""), 2, 0);
+}
+
+/* Ids that the cache holds are not fed again: what is said is the same. */
+static void a_conversation_goes_on_in_the_cache(void)
+{
+    cdr__opened m;
+    cdr_common c = { .quiet = true };
+    err = (cdr_err){ 0 };
+    cdr_status st = cdr__model_open(&m, cdr_pool_printf(pool, "%s/run", dir), &c, &err);
+    if (st == CDR_OK) st = cdr__model_layout(&m, &err);
+    if (st == CDR_OK) st = cdr__model_load(&m, NULL, &err);
+    T_CHECK(st == CDR_OK);
+    if (st == CDR_OK) {
+        cdr_sample_opts o = { .max_new_tokens = 9, .temperature = 0 };
+        int32_t one[512], two[512], end = -1;
+        cdr_said x = { .ids = one, .stop = &end, .n_stop = 1 }, y = { .ids = two, .stop = &end, .n_stop = 1 };
+        for (int i = 0; i < 37; i++) one[x.n++] = (int32_t)"a conversation that the model knows not"[i];
+        T_CHECK(cdr__model_say(&m.s, &o, &x, &err) == CDR_OK && x.n == 46 && x.n_fed == 45);
+        for (int i = 0; i < 21; i++) one[x.n++] = 'b' + i % 3;
+        for (int64_t i = 0; i < x.n; i++) two[i] = one[i];
+        y.n = x.n;
+        T_CHECK(cdr__model_say(&m.s, &o, &x, &err) == CDR_OK && x.n == 76);
+        T_CHECK(cdr__model_say(&m.s, &o, &y, &err) == CDR_OK && y.n == 76);
+        T_CHECK(memcmp(one, two, sizeof *one * 76) == 0);
+    }
+    cdr__model_close(&m);
+}
+
+static int in_pipe(int fd)
+{
+    int n = 0;
+    T_CHECK(ioctl(fd, FIONREAD, &n) == 0);
+    return n;
+}
+
+/* Ctrl-C ends the answer, not the conversation: the input that follows is read. stdout takes 8 bytes and then waits, so that the answer is under way. */
+static void ctrl_c_ends_an_answer(void)
+{
+    enum { PIPE = 4096, ROOM = 8 };
+    static char text[3 * PIPE];
+    int in[2], from[2], st, n = 0;
+    memset(text, '.', PIPE);
+    T_CHECK(pipe(in) == 0 && pipe(from) == 0 && fcntl(from[1], F_SETPIPE_SZ, PIPE) == PIPE);
+    T_CHECK(write(from[1], text, PIPE - ROOM) == PIPE - ROOM && write(in[1], "hi\n/tokens\n", 11) == 11);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(in[0], 0);
+        dup2(from[1], 1);
+        dup2(open(cdr_pool_printf(pool, "%s/err", dir), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
+        close(in[1]);
+        close(from[0]);
+        execl(program, program, "chat", cdr_pool_printf(pool, "%s/run", dir), "-q", "--temperature", "1000", "--set", "generate.seed=6",
+              "--max-new-tokens", "400", (char *)NULL);
+        _exit(99);
+    }
+    close(in[0]);
+    close(from[1]);
+    while (in_pipe(from[0]) == PIPE - ROOM && waitpid(child, &st, WNOHANG) == 0) usleep(1000);
+    T_CHECK(in_pipe(from[0]) > PIPE - ROOM && kill(child, SIGINT) == 0);
+    close(in[1]);
+    for (ssize_t more; n < (int)sizeof text && (more = read(from[0], text + n, sizeof text - (size_t)n)) > 0;) n += (int)more;
+    T_CHECK(n > PIPE && memcmp(text + n - 11, " [stopped]\n", 11) == 0);
+    T_CHECK(waitpid(child, &st, 0) == child && WIFEXITED(st) && WEXITSTATUS(st) == 0);
+    T_HAS(read_all("err"), "2 messages, ");
+    close(from[0]);
+}
+
+int main(int argc, char **argv)
+{
+    t_filter = argc > 1 ? argv[1] : NULL;
+    pool = cdr_pool_new();
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 16);
+    program[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(program, '/');
+    snprintf(slash ? slash : program, 16, "/cadre");
+    if (access(program, X_OK) != 0) {
+        fprintf(stderr, "%s is not built; build the target cadre first\n", program);
+        return 1;
+    }
+    snprintf(dir, sizeof dir, "/tmp/cadre-test-chat-XXXXXX");
+    if (!mkdtemp(dir)) return 1;
+    train();
+    T_RUN(generate_answers_in_the_chat_format);
+    T_RUN(a_conversation_goes_through_a_pipe);
+    T_RUN(what_does_not_fit_is_left_out);
+    T_RUN(what_cannot_be_is_refused);
+    T_RUN(a_conversation_goes_on_in_the_cache);
+    T_RUN(ctrl_c_ends_an_answer);
+    (void)cdr_remove_tree(dir, &err);
+    cdr_pool_free(pool);
+    return t_end();
+}
