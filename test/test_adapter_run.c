@@ -307,6 +307,43 @@ static void merged_into_fp8_is_measured(void)
     T_CHECK(o.loss == 96 && !cdr_exists(at("m3")));
 }
 
+/* A run that trained all of a directory's model leaves nothing to its base, so an adapter beside it is not refused as another base's: with weights that did not
+ * move it is the adapter's own run, with weights that did it is something else. One that trained a part still needs that very base. */
+static void a_trained_run_takes_an_adapter(void)
+{
+    static const char *const rate[] = { "1.0e-60", "1.0e-2" };
+    double own = go("eval", at("small"), NULL).loss, loss[2] = { 0 };
+    char text[8000], model[1200], file[60];
+    (void)snprintf(model, sizeof model, "%s", at("f8"));
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(text, sizeof text,
+                       "version: 1\nname: full%d\nmodel: {path: %s}\ndata: {train: %s, eval_fraction: 0.2, tokenizer: byte}\noutput_dir: %s%d\neval: {tokens: 64}\n"
+                       "train: {steps: 1, balance_rate: 1.0e-30, sequence_length: 64, micro_batch_tokens: 64, global_batch_tokens: 64}\n"
+                       "machine: {threads: 1}\nlog: {level: error}\n"
+                       "optimizer: {learning_rate: %s}\n", i, model, at("text.txt"), at("full"), i, rate[i]);
+        (void)snprintf(file, sizeof file, "full%d.yaml", i);
+        put_text(at(file), text);
+        ok(go("train", at(file), NULL));
+        (void)snprintf(file, sizeof file, "full%d", i);
+        outcome with = go("eval", at(file), at("small"));
+        ok(with);
+        loss[i] = with.loss;
+    }
+    T_CHECK(own > 0 && loss[0] == own && loss[1] != own && loss[1] != go("eval", at("full1"), NULL).loss);
+    put_recipe("part", model, "optimizer: {learning_rate: 1.0e-2}\n");
+    (void)snprintf(text, sizeof text, "sed -e 's/indexer: frozen/trainable: [o_proj]/' %s > %s.yaml", at("part.yaml"), at("part1"));
+    T_CHECK(system(text) == 0);
+    ok(go("train", at("part1.yaml"), NULL));
+    ok(go("eval", at("part"), at("small")));
+    (void)snprintf(text, sizeof text, "%s/model.safetensors", model);
+    FILE *f = fopen(text, "r+b");
+    int last = f && fseek(f, -4, SEEK_END) == 0 ? fgetc(f) : EOF;
+    T_CHECK(last != EOF && fseek(f, -4, SEEK_END) == 0 && fputc(last ^ 1, f) != EOF);
+    if (f) (void)fclose(f);
+    refused(go("eval", at("part"), at("small")), CDR_EDATA, "adapter.other-base", "was trained on a base with hash");
+    refused(go("eval", at("part"), NULL), CDR_EDATA, "checkpoint.other-base", "frozen weights would be others");
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
@@ -322,6 +359,7 @@ int main(int argc, char **argv)
     T_RUN(one_layer_is_one_layer);
     T_RUN(merged_is_base_and_adapter);
     T_RUN(merged_into_fp8_is_measured);
+    T_RUN(a_trained_run_takes_an_adapter);
     if (!getenv("CADRE_KEEP")) (void)cdr_remove_tree(dir, NULL);
     return t_end();
 }

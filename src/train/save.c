@@ -216,24 +216,37 @@ static cdr_status restore_value(cdr_session *s, cdr_ckpt *ck, bool states, const
     return st;
 }
 
-/* Frozen parameters are in no checkpoint: they are those of the base, or what the seed draws, as they were in the run that wrote it. */
+/* Class under which a checkpoint holds the parameter itself; NULL: it does not. Of a stack the first expert stands for all, on ranks that hold none, too. */
+static const char *held_as(const cdr_session *s, const cdr_ckpt *ck, const cdr_param *q)
+{
+    static const char *const cls[] = { "weight", "bias" };
+    const char *mark = strstr(q->name, "{expert}"), *name = q->name;
+    if (mark) name = cdr_pool_printf(s->pool, "%.*s0%s", (int)(mark - q->name), q->name, mark + strlen("{expert}"));
+    for (int i = 0; i < CDR_COUNT(cls); i++) if (cdr_ckpt_find(ck, name, cls[i])) return cls[i];
+    return NULL;
+}
+
+/* Parameters that are frozen here and that the checkpoint does not hold are those of the base, or what the seed draws, as they were in the run that
+ * wrote it. A run that trained all of them and is held still now (an adapter beside it, generation) needs no base. */
 static cdr_status restore_params(cdr_session *s, cdr_ckpt *ck, bool states, cdr_err *err)
 {
-    bool drawn = false;
-    CDR_TRY(cdr__session_same_base(s, ck, err));
-    for (int32_t i = 0; i < s->bundle.n_params; i++) {
-        if (s->bundle.params[i].train != CDR_FROZEN || drawn) continue;
+    bool of_base = false;
+    for (int32_t i = 0; i < s->bundle.n_params && !of_base; i++) {
+        const cdr_param *q = &s->bundle.params[i];
+        of_base = q->train == CDR_FROZEN && !q->adapter && !held_as(s, ck, q);
+    }
+    if (of_base) {
+        CDR_TRY(cdr__session_same_base(s, ck, err));
         CDR_TRY(cdr__session_weights(s, err));
-        drawn = true;
     }
     for (int32_t i = 0; i < s->bundle.n_params; i++) {
         const cdr_param *q = &s->bundle.params[i];
         cdr_kept x[CDR_MAX_KEPT];
         int n = cdr__kept_values(q, x);
+        const char *held = q->train == CDR_FROZEN ? held_as(s, ck, q) : NULL;
         if (q->adapter && s->adapter) continue;              /* a file's, not this checkpoint's */
-        const char *name = n_slices(s, q) > 0 ? slice_of(s, q, 0, CDR_F32, s->pool).name : q->name;
-        if (q->train == CDR_FROZEN && !cdr_ckpt_find(ck, name, "weight") && !cdr_ckpt_find(ck, name, "bias")) continue;
-        if (q->train == CDR_FROZEN && cdr_ckpt_find(ck, name, "bias")) x[0].cls = "bias";
+        if (q->train == CDR_FROZEN && !held) continue;
+        if (held) x[0].cls = held;
         if (q->mapped)
             CDR_FAIL_ID(err, CDR_EUSER, "precision.experts", "precision.experts: %s holds %s, which this run reads from the packed base where it lies. Copy the base "
                         "into memory (precision.experts=mxfp4 or bf16)", cdr_ckpt_dir(ck), q->name);
