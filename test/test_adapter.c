@@ -4,6 +4,8 @@
 #include "test.h"
 
 #include "adapter/adapter.h"
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -582,6 +584,16 @@ static void gguf_bytes(void)
     err = (cdr_err){ 0 };
     T_CHECK(write_set("gguf", m, &all, false, "gg2", &rep, &err) == CDR_EUSER);
     T_HAS(err.text, "llama.cpp splits this matrix in two");
+    signal(SIGXFSZ, SIG_IGN);                                   /* a file that may not grow: what a full disk does */
+    struct rlimit was, small;
+    T_CHECK(getrlimit(RLIMIT_FSIZE, &was) == 0);
+    small = (struct rlimit){ .rlim_cur = n - 100, .rlim_max = was.rlim_max };
+    T_CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    err = (cdr_err){ 0 };
+    T_CHECK(write_set("gguf", m, &set, false, "gg4", &rep, &err) == CDR_ERANK);
+    T_STR(err.id, "io.write");
+    T_CHECK(setrlimit(RLIMIT_FSIZE, &was) == 0 && !cdr_exists(in_dir("gg4")) && !cdr_exists(in_dir("gg4.partial")));
+    err = (cdr_err){ 0 };
     cdr_model *k31 = model_of("extends: kimi_k31\nname: t\nfamily: kimi_k31\n", pool);
     cdr_lora_set one = { .n = 0 };
     T_CHECK(write_set("gguf", k31, &one, false, "gg3", &rep, &err) == CDR_EUSER);

@@ -4,6 +4,8 @@
 
 #include "train/session.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -134,6 +136,41 @@ static void pack_then_check(void)
     T_HAS(r.text, "tokens, 2 samples, 185 tokens, 35.7 % trained");
 }
 
+/* No room for the second of two files: neither is left, nor a folder that was not there before. */
+static void pack_on_a_full_disk(void)
+{
+    char recipe[3000];
+    cdr_text big = { 0 };
+    for (int i = 0; i < 400; i++) cdr_text_printf(&big, "%s", GOOD("Question", "Answer"));
+    T_CHECK(cdr_file_write(in_dir("big.jsonl"), big.s, big.n, &err) == CDR_OK);
+    cdr_text_free(&big);
+    (void)snprintf(recipe, sizeof recipe, "model: {path: tiny-k31}\ntrain: {steps: 1, sequence_length: 128}\ndata: {train: [%s, %s], untrained: drop, cache: none}\n",
+                   in_dir("a.jsonl"), in_dir("big.jsonl"));
+    put("f.yaml", recipe);
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit was, small;
+    T_CHECK(getrlimit(RLIMIT_FSIZE, &was) == 0);
+    small = (struct rlimit){ .rlim_cur = 16384, .rlim_max = was.rlim_max };
+    for (int there = 0; there < 2; there++) {
+        cdr_data_pack_args a = { .common = { .quiet = true }, .recipe = in_dir("f.yaml"), .out = in_dir("full") };
+        if (there) T_CHECK(cdr_make_dirs(a.out, &err) == CDR_OK);
+        clear();
+        T_CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+        T_CHECK(cdr_data_pack(&a, &r, &err) != CDR_OK);
+        T_CHECK(setrlimit(RLIMIT_FSIZE, &was) == 0);
+        T_HAS(err.text, "big.tokens");
+        T_CHECK(cdr_exists(a.out) == there && !cdr_exists(in_dir("full/a.tokens")));
+    }
+}
+
+/* Nothing but blank lines is no text: no record, and said so. */
+static void blank_lines(void)
+{
+    put("blank.jsonl", "\n\n   \n");
+    T_CHECK(check("blank.jsonl", 1, 0, NULL, 0) == CDR_EDATA);
+    T_HAS(err.text, "blank.jsonl");
+}
+
 /* ---- dictionaries ---------------------------------------------------------------------------------------------------------------- */
 
 static void put_index(cdr_text *t, const char *word, size_t at, size_t n)
@@ -258,6 +295,8 @@ int main(int argc, char **argv)
     T_RUN(check_by_line);
     T_RUN(check_of_a_recipe);
     T_RUN(pack_then_check);
+    T_RUN(pack_on_a_full_disk);
+    T_RUN(blank_lines);
     T_RUN(make_dictionary);
     T_RUN(inspect);
     T_RUN(train_on_conversations);

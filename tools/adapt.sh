@@ -17,7 +17,7 @@ show() { # a command as a person types it
 }
 [ -d runs/demo/checkpoints ] || tools/demo.sh "$build"
 rm -rf runs/toy-k3 runs/devil runs/devil-* runs/onboard
-show toy kimi_k31 --from runs/demo --experts mxfp4 --out runs/toy-k3
+show toy kimi_k31 --from runs/demo --out runs/toy-k3
 show inspect runs/toy-k3
 show onboard runs/toy-k3 --out runs/onboard
 show data make dictionary /usr/share/dictd/devil.dict.dz --as messages --eval-fraction 0.1 --out data/devil.jsonl

@@ -8,6 +8,7 @@
  * Sources: llama.cpp docs/gguf.md (ggml), src/llama-adapter.cpp, convert_lora_to_gguf.py, gguf-py/gguf/constants.py.
  */
 #include "adapter/adapter.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -131,6 +132,7 @@ static bool write_all(int fd, const void *data, size_t bytes)
     const char *p = data;
     while (bytes > 0) {
         ssize_t k = write(fd, p, bytes);
+        if (k < 0 && errno == EINTR) continue;
         if (k <= 0) return false;
         p += k;
         bytes -= (size_t)k;
@@ -155,8 +157,12 @@ cdr_status cdr__lora_gguf_write(const char *path, const cdr_lora_out *o, const c
         cdr_free(x);
     }
     ok = ok && fsync(fd) == 0;
-    ok = (fd < 0 || close(fd) == 0) && ok;
-    if (!ok) CDR_FAIL_ID(err, CDR_EUSER, "file.write", "%s: cannot be written. Is the disk full?", path);
+    int why = errno;
+    if (fd >= 0 && close(fd) != 0 && ok) {
+        ok = false;
+        why = errno;
+    }
+    if (!ok) CDR_FAIL_ID(err, CDR_ERANK, "io.write", "%s: cannot write: %s. Free some space, or check the disk", path, strerror(why));
     return CDR_OK;
 }
 

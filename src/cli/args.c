@@ -218,6 +218,6 @@ void cli_overview(cdr_text *t)
         snprintf(left, sizeof left, "%s %s", cli_commands[i]->name, cli_commands[i]->args);
         cdr_text_printf(t, "  %-26s %s\n", left, cli_commands[i]->what);
     }
-    cdr_text_printf(t, "\n  later: chat inspect onboard toy export verify-adapter merge board mcp report\n\n"
+    cdr_text_printf(t, "\n  later: board mcp report\n\n"
                        "Start:  cadre train tiny-k31        cadre COMMAND --help\n");
 }

@@ -105,7 +105,7 @@ cdr_status cdr__find_format(const cdr_data_source *source, cdr__file *f, cdr_err
         cdr_pool *pool = cdr_pool_new();
         cdr_status st = form_of_records(pool, &columns, f, &f->format, &none, err);
         cdr_pool_free(pool);
-        if (none) f->format = CDR__TEXT;              /* an empty file */
+        if (none) f->format = f->text.bytes ? CDR__RECORDS : CDR__TEXT;      /* nothing but blank lines, or empty */
         return st;
     } else if (ends_with(f->path, n, ".parquet") || ends_with(f->path, n, ".arrow"))
         CDR_FAIL_ID(err, CDR_EUSER, "data.format", "%s: Parquet and Arrow tables are not read. Write them as JSON Lines first (in Python: "

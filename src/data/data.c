@@ -8,6 +8,7 @@
 #include "data/internal.h"
 
 #include <math.h>
+#include <unistd.h>
 
 struct cdr_data {
     cdr_pool *pool;
@@ -422,22 +423,34 @@ const char *cdr_data_form(const cdr_data *d)
     return d->form;
 }
 
-cdr_status cdr_data_write(const cdr_data *d, const char *dir, const char *const *names, cdr_pool *pool, cdr_data_packed *out, int *n, cdr_err *err)
+static cdr_status write_portions(const cdr_data *d, const char *dir, const char *const *names, cdr_pool *pool, cdr_data_packed *out, int *n, cdr_err *err)
 {
     const cdr__corpus *c = &d->corpus;
     int64_t first = 0;
-    CDR_TRY(cdr_make_dirs(dir, err));
-    *n = 0;
     for (int i = 0; i < d->o.n_train; i++) {
-        cdr_data_packed *p = &out[(*n)++];
+        cdr_data_packed *p = &out[*n];
         *p = (cdr_data_packed){ .path = cdr_pool_printf(pool, "%s/%s.tokens", dir, names[i]) };
         CDR_TRY(cdr__write_portion(c->train.docs + first, c->source_end[i] - first, c, d->o.tokenizer, d->form, p, err));
         first = c->source_end[i];
+        ++*n;
     }
     if (c->eval.n == 0) return CDR_OK;
-    cdr_data_packed *p = &out[(*n)++];
-    *p = (cdr_data_packed){ .path = cdr_pool_printf(pool, "%s/eval.tokens", dir) };
-    return cdr__write_portion(c->eval.docs, c->eval.n, c, d->o.tokenizer, d->form, p, err);
+    out[*n] = (cdr_data_packed){ .path = cdr_pool_printf(pool, "%s/eval.tokens", dir) };
+    CDR_TRY(cdr__write_portion(c->eval.docs, c->eval.n, c, d->o.tokenizer, d->form, &out[*n], err));
+    ++*n;
+    return CDR_OK;
+}
+
+cdr_status cdr_data_write(const cdr_data *d, const char *dir, const char *const *names, cdr_pool *pool, cdr_data_packed *out, int *n, cdr_err *err)
+{
+    bool there = cdr_exists(dir);
+    CDR_TRY(cdr_make_dirs(dir, err));
+    *n = 0;
+    cdr_status st = write_portions(d, dir, names, pool, out, n, err);
+    if (st == CDR_OK) return CDR_OK;
+    while (*n > 0) (void)unlink(out[--*n].path);      /* half of a set would be trained on as if it were all */
+    if (!there) (void)rmdir(dir);
+    return st;
 }
 
 /* ---- epochs, state ------------------------------------------------------------------------------------------- */
