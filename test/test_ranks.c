@@ -478,6 +478,56 @@ static void launch_command(void)
     T_HAS(out, "-n 0");
 }
 
+/* `train A B`: rank 0 reads recipe A, rank 1 recipe B, as ranks do that see other files. */
+static int train_main(int argc, char **argv)
+{
+    cdr_err err = { 0 };
+    cdr_result r = { 0 };
+    const char *rank = getenv("CADRE_RANK");
+    int code = (int)cdr_train(&(cdr_train_args){ .common = { .quiet = true }, .recipe = argv[rank && rank[0] == '1' && argc > 2 ? 2 : 1] }, &r, &err);
+    printf("status %d: %s\n", code, err.text);
+    cdr_result_free(&r);
+    return code;
+}
+
+/* What one rank alone cannot read, or hold, is the error of all: at once, with its message and exit code, whichever rank it is. */
+static void an_error_of_one_rank_is_everybodys(void)
+{
+    static const struct { const char *data, *more, *text; int code; } bad[] = {
+        { "none.txt", "", "none.txt", CDR_EDATA },
+        { "text.txt", "memory: {device_limit: 64KiB}\n", "short by", CDR_EUSER },
+    };
+    char dir[1000], path[3][1100], out[6000], more[3][3000], *log = NULL;
+    size_t bytes;
+    cdr_err err = { 0 };
+    T_CHECK(new_folder(dir, sizeof dir));
+    for (int k = 0; k < 3; k++) {
+        (void)snprintf(path[k], sizeof path[k], "%s/%d.yaml", dir, k);
+        (void)snprintf(more[k], sizeof more[k], "version: 1\nname: apart\nmodel: {path: tiny-dense}\ndata: {train: %s/%s, tokenizer: byte}\noutput_dir: %s/run\n"
+                       "train: {steps: 1, sequence_length: 32, micro_batch_tokens: 32, global_batch_tokens: 64}\nparallel: {timeout: 30s}\n%s", dir,
+                       k < 2 ? bad[k].data : "text.txt", dir, k < 2 ? bad[k].more : "");
+        T_CHECK(cdr_file_write(path[k], more[k], strlen(more[k]), &err) == CDR_OK);
+    }
+    (void)snprintf(out, sizeof out, "%s/text.txt", dir);
+    T_CHECK(cdr_file_write(out, more[2], strlen(more[2]), &err) == CDR_OK);
+    cdr_launch_set_main(train_main);
+    for (int k = 0; k < 4; k++) {
+        int wrong = k / 2;
+        char *argv[] = { "train", path[k % 2 ? 2 : wrong], path[k % 2 ? wrong : 2] };
+        int64_t t0 = cdr_now_ns();
+        T_CHECK(launch_in_child(&(cdr_launch_args){ .n_ranks = 2, .log_dir = dir, .argc = 3, .argv = argv }, out, sizeof out) == bad[wrong].code);
+        T_CHECK(cdr_now_ns() - t0 < 15000000000);
+        T_HAS(out, bad[wrong].text);
+        T_CHECK(!strstr(out, "left while"));
+        (void)snprintf(out, sizeof out, "%s/rank-1.log", dir);
+        T_CHECK(cdr_file_read(out, 10000, &log, &bytes, &err) == CDR_OK);
+        T_HAS(log, bad[wrong].text);
+        cdr_free(log);
+        T_CHECK(remove(out) == 0);
+    }
+    T_CHECK(cdr_remove_tree(dir, &err) == CDR_OK);
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
@@ -492,5 +542,6 @@ int main(int argc, char **argv)
     T_RUN(logs_and_error_of_a_rank);
     T_RUN(refusals);
     T_RUN(launch_command);
+    T_RUN(an_error_of_one_rank_is_everybodys);
     return t_end();
 }

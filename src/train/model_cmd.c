@@ -48,7 +48,7 @@ static cdr_status eval_one(const cdr_eval_args *a, const char *model, const char
         s->r.data.eval_fraction = 0;
     }
     if (st == CDR_OK) st = cdr__model_layout(&m, err);
-    if (st == CDR_OK) st = cdr__session_data(s, err);
+    if (st == CDR_OK) st = cdr__agree(s, cdr__session_data(s, err), err);
     if (st == CDR_OK) st = cdr__model_load(&m, adapter, err);
     if (st == CDR_OK) st = cdr__evaluate(s, a->n_tokens > 0 ? a->n_tokens : CDR_ALL, sum, err);
     if (st == CDR_OK && a->n_answers > 0) {

@@ -82,7 +82,8 @@ static void hold_still(cdr_session *s)
     s->opts.indexer_train = false;
 }
 
-cdr_status cdr__model_load(cdr__opened *m, const char *adapter, cdr_err *err)
+/* Device and program of this rank. */
+static cdr_status compile_still(cdr__opened *m, const char *adapter, cdr_err *err)
 {
     cdr_session *s = &m->s;
     int kind = s->r.machine.device == CDR_USE_CUDA ? CDR_DEV_CUDA : CDR_DEV_CPU;
@@ -93,11 +94,18 @@ cdr_status cdr__model_load(cdr__opened *m, const char *adapter, cdr_err *err)
     s->opts.infer_only = true;
     s->opts.n_micro = 1;
     if (!m->ck && !adapter) hold_still(s);
-    CDR_TRY(cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err));
-    CDR_TRY(cdr__session_device(s, err));
+    return cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err);
+}
+
+cdr_status cdr__model_load(cdr__opened *m, const char *adapter, cdr_err *err)
+{
+    cdr_session *s = &m->s;
     cdr_restored at = { 0 };
-    CDR_TRY(m->ck ? cdr__restore(s, m->ck, (cdr_restore_opts){ .states = false }, &at, err) : cdr__session_weights(s, err));
-    return cdr__adapter_put(s, err);
+    CDR_TRY(cdr__agree(s, compile_still(m, adapter, err), err));
+    CDR_TRY(cdr__session_device(s, err));
+    cdr_status st = m->ck ? cdr__restore(s, m->ck, (cdr_restore_opts){ .states = false }, &at, err) : cdr__session_weights(s, err);
+    if (st == CDR_OK) st = cdr__adapter_put(s, err);
+    return cdr__agree(s, st, err);
 }
 
 void cdr__model_close(cdr__opened *m)

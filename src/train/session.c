@@ -94,6 +94,18 @@ cdr_status cdr__share_error(cdr_session *s, int root, cdr_status st, cdr_err *er
     return e.status;
 }
 
+cdr_status cdr__agree(cdr_session *s, cdr_status st, cdr_err *err)
+{
+    if (!s->world || s->n_ranks <= 1) return st;
+    int64_t mine = st, *all = cdr_pool_alloc(s->pool, sizeof mine * (size_t)s->n_ranks);
+    if (cdr_comm_all_gather(s->world, &mine, all, sizeof mine) != CDR_OK) {
+        cdr_comm_lost(s->world, err);
+        return CDR_ERANK;
+    }
+    for (int r = 0; r < s->n_ranks; r++) if (all[r] != CDR_OK) return cdr__share_error(s, r, st, err);
+    return CDR_OK;
+}
+
 /* `auto` becomes part of the training's identity once the machine is known: a resume elsewhere must not change it. */
 static cdr_status derive_precision(cdr_session *s, const char *key, int device, bool bf16, cdr_err *err)
 {
@@ -219,7 +231,7 @@ cdr_status cdr__session_device(cdr_session *s, cdr_err *err)
     CDR_TRY(cdr__debug_switches(&on, err));
     cdr_exec_opts o = { .bundle = &s->bundle, .device = s->device, .world = s->world, .mesh = &s->mesh, .poison = (on & CDR_DEBUG_POISON) != 0,
                         .sync = (on & CDR_DEBUG_SYNC) != 0, .trace = (on & CDR_DEBUG_TRACE) != 0, .check_finite = (on & CDR_DEBUG_FINITE) != 0 };
-    CDR_TRY(cdr_exec_open(&o, &s->exec, err));
+    CDR_TRY(cdr__agree(s, cdr_exec_open(&o, &s->exec, err), err));
     s->T = s->opts.T;
     cdr__put_dense(s, 0);
     size_t n = sizeof *s->tokens * (size_t)CDR_MAX(s->T, s->opts.gen_T);

@@ -117,6 +117,9 @@ cdr_status cdr__sample(cdr_session *s, const cdr_sample_opts *o, const char *pro
  * whichever of them prints the job's one error prints the cause. Collective. */
 cdr_status cdr__share_error(cdr_session *s, int root, cdr_status st, cdr_err *err);
 
+/* The same where any rank may have failed by itself: the first of those that did speaks for all. Alone, or before ranks are known: st. Collective. */
+cdr_status cdr__agree(cdr_session *s, cdr_status st, cdr_err *err);
+
 /* Ranks that compiled another program, or read another recipe, must not meet in a collective. Collective. */
 cdr_status cdr__same_program(cdr_session *s, cdr_err *err);
 /* Tensors that ranks must hold alike, by hash: CDR_ENUMERIC on all ranks where they do not, and a message that names the first

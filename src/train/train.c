@@ -163,16 +163,16 @@ static cdr_status start_or_resume(run *t, const cdr_train_args *a, cdr_restored 
 static cdr_status agree_on_start(run *t, cdr_status st, cdr_err *err)
 {
     cdr_session *s = &t->s;
-    int64_t mine[2] = { st, t->step }, *all = cdr_pool_alloc(s->pool, sizeof mine * (size_t)s->n_ranks);
-    if (cdr_comm_all_gather(s->world, mine, all, sizeof mine) != CDR_OK) {
+    int64_t *all = cdr_pool_alloc(s->pool, sizeof t->step * (size_t)s->n_ranks);
+    CDR_TRY(cdr__agree(s, st, err));
+    if (cdr_comm_all_gather(s->world, &t->step, all, sizeof t->step) != CDR_OK) {
         cdr_comm_lost(s->world, err);
         return CDR_ERANK;
     }
-    for (int r = 0; r < s->n_ranks; r++) if (all[2 * r] != CDR_OK) return cdr__share_error(s, r, st, err);
     for (int r = 1; r < s->n_ranks; r++)
-        if (all[2 * r + 1] != all[1])
+        if (all[r] != all[0])
             CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.ranks-differ", "rank %d found step %lld in %s, rank 0 step %lld: the ranks do not see the same files. "
-                        "Start all with one output_dir", r, (long long)all[2 * r + 1], s->r.output_dir, (long long)all[1]);
+                        "Start all with one output_dir", r, (long long)all[r], s->r.output_dir, (long long)all[0]);
     return CDR_OK;
 }
 
@@ -450,9 +450,10 @@ static cdr_status open_all(run *t, const cdr_train_args *a, cdr_err *err)
         CDR_FAIL_ID(err, CDR_EUSER, "checkpoint.final", "%s: checkpoint.final is peft, but there is no lora section, so no adapter. Set it to auto",
                     cdr__recipe_at(&t->s.r, cdr_recipe_key("checkpoint.final")));
     CDR_TRY(cdr__session_ranks(&t->s, err));
-    CDR_TRY(cdr__session_data(&t->s, err));
-    CDR_TRY(cdr__session_compile(&t->s, err));
-    cdr_status st = own_directory(t, err);
+    cdr_status st = cdr__session_data(&t->s, err);
+    if (st == CDR_OK) st = cdr__session_compile(&t->s, err);
+    CDR_TRY(cdr__agree(&t->s, st, err));                 /* what one rank cannot read or hold ends all, before they meet in the program */
+    st = own_directory(t, err);
     CDR_TRY(cdr__share_error(&t->s, 0, st, err));        /* no rank resumes while another starts anew */
     return cdr__session_device(&t->s, err);
 }
