@@ -129,6 +129,8 @@ static void put_template(const char *text)
     put_file("chat_template.jinja", &(cdr_text){ .s = (char *)(uintptr_t)text, .n = strlen(text) });
 }
 
+static const char *eos_name = "[EOS]";
+
 static cdr_tokenizer *open_marked(void)
 {
     cdr_text ranks = { 0 }, config = { 0 };
@@ -146,7 +148,7 @@ static cdr_tokenizer *open_marked(void)
         base64((const unsigned char *)MERGES[i], strlen(MERGES[i]), code);
         cdr_text_printf(&ranks, "%s %d\n", code, n++);
     }
-    cdr_text_printf(&config, "{\"bos_token\": \"[BOS]\", \"eos_token\": \"[EOS]\", \"added_tokens_decoder\": {");
+    cdr_text_printf(&config, "{\"bos_token\": \"[BOS]\", \"eos_token\": \"%s\", \"added_tokens_decoder\": {", eos_name);
     for (int i = 0; i < CDR_COUNT(MARKS); i++) cdr_text_printf(&config, "%s\"%d\": {\"content\": \"%s\", \"special\": true}", i ? ", " : "", n + i, MARKS[i]);
     cdr_text_printf(&config, "}}");
     put_file("tiktoken.model", &ranks);
@@ -276,6 +278,24 @@ static void jinja_gives_messages_and_parts(void)
     cdr_chat_close(chat);
     cdr_pool_free(pool);
     close_marked(tok);
+}
+
+/* What ends an answer: the format's own mark, and the id that ends texts, which each tokenizer names. */
+static void answers_end_at_the_eos_of_the_tokenizer(void)
+{
+    static const struct { const char *format, *end; } formats[] = { { "k3_xtml", "<|end_of_msg|>" }, { "kimi_k2", "<|im_end|>" }, { "chatml", "<|im_end|>" } };
+    eos_name = "</think>";
+    cdr_tokenizer *tok = open_marked();
+    for (int i = 0; i < CDR_COUNT(formats); i++) {
+        int32_t stop[8];
+        cdr_chat *chat = open_format(formats[i].format, tok, false);
+        int n = cdr_chat_stops(chat, stop, 8);
+        T_CHECK(stop[0] == cdr_tokenizer_special(tok, formats[i].end) && stop[n - 1] == cdr_tokenizer_special(tok, "</think>"));
+        for (int k = 0; k < n; k++) T_CHECK(stop[k] != cdr_tokenizer_special(tok, "[EOS]"));
+        cdr_chat_close(chat);
+    }
+    close_marked(tok);
+    eos_name = "[EOS]";
 }
 
 /* User text is encoded as text whatever it says; the same name in the template is the id. */
@@ -468,6 +488,7 @@ int main(int argc, char **argv)
     T_RUN(a_token_across_a_border_is_said);
     T_RUN(what_a_model_says_is_split);
     T_RUN(jinja_gives_messages_and_parts);
+    T_RUN(answers_end_at_the_eos_of_the_tokenizer);
     T_RUN(data_never_becomes_a_special_id);
     T_RUN(masks_come_from_blocks_or_from_prefixes);
     T_RUN(jinja_writes_what_jinja2_writes);

@@ -74,6 +74,7 @@ cdr_status cdr_chat_open(const cdr_chat_spec *s, cdr_chat **chat, cdr_err *err)
         cdr_chat_close(c);
         return st;
     }
+    cdr__chat_stop(c, cdr_tokenizer_eos(s->tokenizer));        /* whatever a format's own end is, the id that ends texts ends what is said */
     *chat = c;
     return CDR_OK;
 }

@@ -16,7 +16,8 @@
  *
  * The sentence of thinking-effort belongs to the release: chat_texts.json beside the checkpoint's tokenizer holds it,
  *   {"thinking_effort": "... {effort} ...", "tool_declare": "... {tools} ..."}
- * and a conversation that needs what is not there is refused. tool_declare has a default, the one of the release.
+ * and a conversation that needs what is not there is refused. tool_declare has a default: the sentence that the release was trained
+ * with, a constant of the protocol as the names of special ids are; chat_texts.json overrides it.
  * Source: Kimi K3 technical report, appendix F; spec/formats.md, 2.4; spec/model.md, 6.2; details that these leave open
  * (blank arguments, empty segments, numbering) as three independent public ports of the release's encoder agree on them.
  */
@@ -372,6 +373,7 @@ static cdr_status open_k3(cdr_chat *chat, cdr_err *err)
 {
     k3 *k = cdr_pool_alloc(chat->pool, sizeof *k);
     chat->state = k;
+    /* A constant of the protocol, like the name of a special id: other words would be another format. Source: the ports named above. */
     k->tools[0] = "# Tools\nHere are the available tools, described in JSONSchema.\n\n```json\n";
     k->tools[1] = "\n```";
     CDR_TRY(cdr__chat_special(chat, "<|open|>", &k->open, err));
@@ -379,7 +381,6 @@ static cdr_status open_k3(cdr_chat *chat, cdr_err *err)
     CDR_TRY(cdr__chat_special(chat, "<|sep|>", &k->sep, err));
     CDR_TRY(cdr__chat_special(chat, "<|end_of_msg|>", &k->end, err));
     cdr__chat_stop(chat, k->end);
-    cdr__chat_stop(chat, cdr_tokenizer_special(chat->s.tokenizer, "[EOS]"));
     const char *path = cdr_pool_printf(chat->pool, "%s/chat_texts.json", chat->s.dir ? chat->s.dir : ".");
     if (chat->s.dir && cdr_exists(path)) CDR_TRY(read_texts(chat, k, path, err));
     if (chat->s.effort != CDR_EFFORT_NONE && !k->effort[0])

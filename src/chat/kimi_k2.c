@@ -140,7 +140,6 @@ static cdr_status open_k2(cdr_chat *chat, cdr_err *err)
     k->think = cdr_tokenizer_special(tok, "<think>");
     k->think_end = cdr_tokenizer_special(tok, "</think>");
     cdr__chat_stop(chat, k->end);
-    cdr__chat_stop(chat, cdr_tokenizer_special(tok, "[EOS]"));
     return CDR_OK;
 }
 
