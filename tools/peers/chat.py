@@ -1,9 +1,9 @@
 """Chats: what the engine renders against a second renderer, token by token, and the goldens of test/test_chat.c.
 
-    chat.py golden            writes test/golden/chat.json (native formats, as pieces: independent of a tokenizer) and jinja.json
-    chat.py check BUILD       compares BUILD/chat_dump with the renderers here over written and random conversations
+    chat.py golden                    writes test/golden/chat.json (native formats, as pieces: independent of a tokenizer) and jinja.json
+    chat.py check BUILD [ROUNDS]      compares BUILD/chat_dump with the renderers here over written and random conversations (default 3000)
 
-Needs jinja2 and tiktoken. Exit code 1 where anything differs.
+Needs jinja2 and tiktoken. Closes with `N passed, N failed`; exit code 1 where anything differs.
 """
 import base64
 import collections
@@ -198,7 +198,7 @@ def check_native(build, rounds):
         for case, want, got in failures[:5]:
             print("DIFFERS", case["name"], json.dumps(case), "\n want", json.dumps(want)[:3000], "\n got", json.dumps(got)[:1000])
         print("native formats:", sum(n.values()), "renderings,", len(failures), "differ")
-        return not failures
+        return sum(n.values()), len(failures)
 
 
 def check_jinja(build):
@@ -207,7 +207,7 @@ def check_jinja(build):
     for source, want, got in failures[:int(os.environ.get("SHOW", "8"))]:
         print("DIFFERS", repr(source), "\n want", repr(want), "\n got ", repr(got.get("text", got)))
     print("jinja:", ", ".join(f"{n} {k}" for k, n in counts.items()) + f", {len(failures)} differ")
-    return not failures
+    return sum(counts.values()) + len(failures), len(failures)
 
 
 def without_think(value):
@@ -221,7 +221,7 @@ def without_think(value):
 def check_chat_templates(build, rounds):
     """Our own templates, and those of the folder CHAT_TEMPLATES where it is set (a collection of released ones, say)."""
     folders = [os.path.join(HERE, "templates")] + ([os.environ["CHAT_TEMPLATES"]] if "CHAT_TEMPLATES" in os.environ else [])
-    engine, failures, counts = Engine(build), [], collections.Counter()
+    engine, failures, counts, done = Engine(build), [], collections.Counter(), 0
     r = random.Random(7)
     for name, source in (t for f in folders for t in jinja_peer.foreign_templates(f)):
         with tempfile.TemporaryDirectory() as folder:
@@ -236,6 +236,7 @@ def check_chat_templates(build, rounds):
                     c = {"messages": [{k: v if v is not None else "" for k, v in m.items()} for m in c["messages"]]}
                 case = {"format": "jinja", "dir": folder, "options": {"thinking": r.random() < 0.3}, "generate": r.random() < 0.3, "conversation": c}
                 ok, detail = jinja_peer.check_conversation(engine, template, case, tok, MARKS, counts)
+                done += 1
                 if not ok:
                     got = engine.render({**case, "tokenizer": tok.spec})
                     refused[got.get("error")] += 1
@@ -245,17 +246,18 @@ def check_chat_templates(build, rounds):
     for name, case, detail, got in failures[:int(os.environ.get("SHOW", "3"))]:
         print("DIFFERS", name, json.dumps(case, ensure_ascii=False)[:1500], "\n", str(detail)[:3000], "\n", str(got)[:1500])
     print("chat templates:", ", ".join(f"{n} {k}" for k, n in counts.items()) + f", {len(failures)} differ")
-    return not failures
+    return done, len(failures)
 
 
 def main():
     if sys.argv[1] == "golden":
         write_golden()
         return 0
-    ok = check_native(sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 3000)
-    ok = check_jinja(sys.argv[2]) and ok
-    ok = check_chat_templates(sys.argv[2], 60) and ok
-    return 0 if ok else 1
+    build, rounds = sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 3000
+    parts = [check_native(build, rounds), check_jinja(build), check_chat_templates(build, max(rounds // 50, 1))]
+    n, failed = (sum(x) for x in zip(*parts))
+    print(f"{n - failed} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
