@@ -290,7 +290,8 @@ static void merged_is_base_and_adapter(void)
     }
     T_CHECK(own > 0 && fabs(base - own) > 0.05);
     T_NEAR(merged, own, 0.004);
-    refused(go("verify", at("k3"), at("m2")), CDR_EUSER, "adapter.other-base", "was trained on a base with hash");
+    refused(go("verify", at("k3"), at("not-here")), CDR_EDATA, "model.missing", "there is no such file or directory");
+    refused(go("verify", at("k3"), at("m2")), CDR_EUSER, "adapter.other-base", "was not trained on the weights of");
     cdr_pool_free(pool);
 }
 
@@ -340,7 +341,7 @@ static void a_trained_run_takes_an_adapter(void)
     int last = f && fseek(f, -4, SEEK_END) == 0 ? fgetc(f) : EOF;
     T_CHECK(last != EOF && fseek(f, -4, SEEK_END) == 0 && fputc(last ^ 1, f) != EOF);
     if (f) (void)fclose(f);
-    refused(go("eval", at("part"), at("small")), CDR_EDATA, "adapter.other-base", "was trained on a base with hash");
+    refused(go("eval", at("part"), at("small")), CDR_EDATA, "adapter.other-base", "was not trained on the weights of");
     refused(go("eval", at("part"), NULL), CDR_EDATA, "checkpoint.other-base", "frozen weights would be others");
 }
 

@@ -67,6 +67,7 @@ static void usage_errors_exit_2(void)
         { "data pack tiny-test", "--out DIR is missing" },
         { "data make dictionary x.dict --out y --line 3", "--line does not belong" },
         { "data make dictionary x.dict", "--out FILE is missing" },
+        { "onboard a --out b --devices 0", "--devices 0: the plan needs at least 1 device" },
         { "version x", "one argument too many" },
     };
     for (int i = 0; i < (int)(sizeof bad / sizeof *bad); i++) {

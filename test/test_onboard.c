@@ -124,6 +124,44 @@ static void inspect_says_what_it_is(void)
     T_STR(err.id, "inspect.missing");
 }
 
+static void write_text(const char *path, const char *text) { T_CHECK(cdr_file_write(path, text, strlen(text), &err) == CDR_OK); }
+
+/* Files of a checkpoint, an adapter or a run by their keys, under any name; a .json of something else is unknown, a broken one an error with its place. */
+static void inspect_of_single_json_files(void)
+{
+    static const struct { const char *text, *kind, *has; } FILES[] = {
+        { "{\"architectures\": [\"KimiK3ForConditionalGeneration\"]}", "config", "configuration of a model: kimi_k3 by architectures\n" },
+        { "{\"model_type\": \"no-such\"}", "config", "configuration of a model: config.json: architectures [], model_type no-such: no description matches" },
+        { "{\"metadata\": {}, \"weight_map\": {\"a\": \"x\", \"b\": \"x\"}}", "index", "index of the tensors of a checkpoint: 2 tensors\n" },
+        { "{\"peft_type\": \"LORA\", \"r\": 8, \"base_model_name_or_path\": \"k3\"}", "adapter_config", "configuration of an adapter: LORA, rank 8, of the base k3\n" },
+        { "{\"format\": \"cadre-card\", \"summary\": {\"verified\": 3, \"failed\": 1}}", "card", ": 3 verified, 0 unverified, 1 failed\n" },
+        { "{\"eos_token_id\": 2}", "generation_config", "generation stops\n" },
+    };
+    cdr_result r;
+    const char *path = cdr_pool_printf(pool, "%s/any.json", root);
+    for (int i = 0; i < CDR_COUNT(FILES); i++) {
+        write_text(path, FILES[i].text);
+        if (look(path, NULL, false, &r)) T_STR(err.text, "");
+        T_HAS(r.text, FILES[i].has);
+        T_HAS(r.text, cdr_pool_printf(pool, "says more: cadre inspect %s\n", root));
+        T_STR(cdr_json_str(cdr_json_get(parsed(r.json), "kind"), ""), FILES[i].kind);
+        cdr_result_free(&r);
+    }
+    const char *toy = cdr_pool_printf(pool, "%s/toy", root);
+    cdr_toy_args a = { .common = { .quiet = true }, .family = "deepseek_v2", .out = toy };
+    T_CHECK(cdr_toy(&a, &r, &err) == CDR_OK && rename(cdr_pool_printf(pool, "%s/tokenizer.json", toy), path) == 0);
+    cdr_result_free(&r);
+    if (look(path, NULL, false, &r)) T_STR(err.text, "");
+    T_HAS(r.text, "tokenizer, hf_bpe: 256 tokens");
+    cdr_result_free(&r);
+    write_text(path, "{\"eos_token\": 2}");
+    T_CHECK(look(path, NULL, false, &r) == CDR_EUSER);
+    T_STR(err.id, "inspect.unknown");
+    write_text(path, "{\"architectures\": [}");
+    T_CHECK(look(path, NULL, false, &r) == CDR_EDATA);
+    T_HAS(err.text, "any.json:1:20");
+}
+
 /* An index that names one tensor too many, one too few, and one of an expert that is not there. */
 static void inspect_finds_what_is_wrong(void)
 {
@@ -219,6 +257,8 @@ static void agrees_with_transformers(void)
         status_is(j, "reference_parity", "verified");
         status_is(j, "reference_parity_forced", "verified");
         status_is(j, "layer_parity", "verified");
+        T_STR(cdr_json_str(cdr_json_get(item(j, "reference_parity_forced"), "expected"), ""), "below 0.0005");
+        T_STR(cdr_json_str(cdr_json_get(item(j, "reference_parity"), "expected"), ""), "below 0.0005; where routes differ, at least 98 % of them equal and below 0.2");
         T_CHECK(cdr_json_real(cdr_json_get(item(j, "layer_parity"), "figure"), 1) < 5e-5 && cdr_json_real(cdr_json_get(item(j, "reference_parity_forced"), "figure"),
             1) < 5e-5);
     }
@@ -234,7 +274,8 @@ static void another_model_does_not_agree(void)
     status_is(j, "layer_parity", "failed");
     status_is(j, "reference_parity_forced", "failed");
     status_is(j, "reference_parity", "failed");
-    T_CHECK(onboard(cdr_pool_printf(pool, "%s/no", root), work, NULL) == CDR_EUSER);
+    T_CHECK(onboard(cdr_pool_printf(pool, "%s/no", root), work, NULL) == CDR_EDATA);
+    T_HAS(err.text, "there is no such directory. Name the directory of a checkpoint");
 }
 
 int main(int argc, char **argv)
@@ -248,6 +289,7 @@ int main(int argc, char **argv)
     T_CHECK(mkdtemp(root) != NULL);
     T_RUN(inspect_says_what_it_is);
     T_RUN(inspect_finds_what_is_wrong);
+    T_RUN(inspect_of_single_json_files);
     T_RUN(a_card_whose_claims_hold);
     T_RUN(agrees_with_transformers);
     T_RUN(another_model_does_not_agree);

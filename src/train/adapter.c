@@ -30,6 +30,9 @@ static cdr_status model_of_run(const char *path, cdr_pool *pool, cdr_model **m, 
 
 cdr_status cdr__model_at(const char *path, cdr_pool *pool, cdr_model **m, cdr_err *err)
 {
+    if (!cdr_exists(path) && !cdr_builtin("models", path))
+        CDR_FAIL_ID(err, CDR_EDATA, "model.missing", "%s: there is no such file or directory, and no built-in model of that name. Name the base: a directory of weights, a "
+                    "run, a description or a name of cadre config list", path);
     bool weights = cdr_is_dir(path) && (holds(path, "config.json") || holds(path, "model.yaml"));
     if (cdr_is_dir(path) && !weights) return model_of_run(path, pool, m, err);
     return cdr_model_load(&(cdr_model_spec){ .path = path }, pool, m, err);
@@ -52,7 +55,7 @@ static cdr_status named_base(const char *path, cdr_pool *pool, const char **base
 
 cdr_status cdr__adapter_open(const char *path, const char *base, cdr_pool *pool, cdr_model **m, cdr_lora_set *set, cdr_err *err)
 {
-    if (!cdr_exists(path)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.missing", "%s: does not exist", path);
+    if (!cdr_exists(path)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.missing", "%s: there is no such file or directory. Name the directory of an adapter, or a LoRA run", path);
     bool file = cdr_lora_is_dir(path);
     if (!base && file) {
         CDR_TRY(named_base(path, pool, &base, err));
@@ -91,8 +94,9 @@ cdr_status cdr__base_agrees(const cdr_model *m, const cdr_lora_set *set, const c
     }
     CDR_TRY(cdr__base_hash(m, &hash, &known, err));
     if (known && hash != set->base_hash)
-        CDR_FAIL_ID(err, CDR_EDATA, "adapter.other-base", "%s: %s was trained on a base with hash %016llx%s%s, %s has %016llx. Take that base", at, set->source,
-                    (unsigned long long)set->base_hash, set->base ? ", " : "", set->base ? set->base : "", cdr_model_dir(m), (unsigned long long)hash);
+        CDR_FAIL_ID(err, CDR_EDATA, "adapter.other-base", "%s: %s was not trained on the weights of %s (hash %016llx) but on %s (hash %016llx), and a difference of weights fits only its "
+                    "own base. Name that base instead", at, set->source, cdr_model_dir(m), (unsigned long long)hash, set->base ? set->base : "others",
+                    (unsigned long long)set->base_hash);
     return CDR_OK;
 }
 

@@ -116,7 +116,7 @@ static cdr_status consumers(const cdr_verify_adapter_args *a, const cdr_lora_set
     char *list = cdr_pool_strdup(pool, a->consumers), *save = NULL;
     for (char *s = strtok_r(list, ",", &save); s && f->n < MAX_CONSUMERS; s = strtok_r(NULL, ",", &save), f->n++)
         CDR_TRY(cdr_lora_serve_set(set, m, s, &f->serve[f->n], err));
-    if (f->n == 0) CDR_FAIL_ID(err, CDR_EUSAGE, "usage.value", "cadre verify-adapter: --for names no consumer");
+    if (f->n == 0) CDR_FAIL_ID(err, CDR_EUSAGE, "usage.value", "cadre verify-adapter: --for names no consumer. Name some, comma separated: peft,vllm,sglang,gguf");
     return CDR_OK;
 }
 
@@ -181,9 +181,9 @@ static void verify_json(cdr_text *t, const findings *f, const cdr_lora_set *set,
 static cdr_status verdict(const cdr_verify_adapter_args *a, const findings *f, cdr_err *err)
 {
     if (f->has_hash && f->known && !f->agrees)
-        CDR_FAIL_ID(err, CDR_EUSER, "adapter.other-base", "%s: was trained on a base with hash %016llx, %s has %016llx", a->adapter, (unsigned long long)f->hash, a->base,
-                    (unsigned long long)f->base_hash);
-    if (f->nonzero == 0) CDR_FAIL_ID(err, CDR_EUSER, "adapter.zero", "%s: B is zero everywhere: the adapter does nothing", a->adapter);
+        CDR_FAIL_ID(err, CDR_EUSER, "adapter.other-base", "%s: was not trained on the weights of %s (hash %016llx) but on others (hash %016llx), and a difference of weights fits "
+                    "only its own base. Name the base that it was trained on", a->adapter, a->base, (unsigned long long)f->base_hash, (unsigned long long)f->hash);
+    if (f->nonzero == 0) CDR_FAIL_ID(err, CDR_EUSER, "adapter.zero", "%s: B is zero everywhere: the adapter does nothing. Train it for at least one step", a->adapter);
     for (int i = 0; i < f->n; i++)
         if (f->serve[i].dropped > 0)
             CDR_FAIL_ID(err, CDR_EUSER, "adapter.drop", "%s: %s drops %lld of %lld keys. Export for it, leave them out of lora.targets, or merge", a->adapter,

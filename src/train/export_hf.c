@@ -6,6 +6,7 @@
  * The base of a run is --base, or the directory that its recipe names.
  */
 #include "train/export_hf.h"
+#include "train/model_open.h"
 #include <stdlib.h>
 
 typedef struct {
@@ -122,6 +123,7 @@ static cdr_status load_model(job *j, const char *path, cdr_err *err)
 
 static cdr_status open_run(job *j, cdr_err *err)
 {
+    CDR_TRY(cdr__model_there(j->a->source, err));
     CDR_TRY(cdr_ckpt_open(j->a->source, &j->ck, err));
     const char *text = cdr_ckpt_recipe(j->ck);
     cdr_recipe_text rt = { text, strlen(text), cdr_pool_printf(j->pool, "%s/recipe.yaml", cdr_ckpt_dir(j->ck)), "run" };
@@ -142,8 +144,8 @@ static cdr_status same_base(job *j, const char *base, cdr_err *err)
     CDR_TRY(cdr_weights_hash(j->w, cdr__cache_path(folder, sizeof folder, "") ? folder : NULL, &hash, err));
     (void)snprintf(is, sizeof is, "%016llx", (unsigned long long)hash);
     if (strcmp(was, is) == 0) return CDR_OK;
-    CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-base", "%s: was trained on a base with hash %s, %s has %s; what was not trained would be another's. Name its own base "
-                "(--base DIR)", j->a->source, was, base, is);
+    CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-base", "%s: was not trained on the weights of %s (hash %s) but on others (hash %s), and what it left untrained would be another's. "
+                "Name its own base (--base DIR)", j->a->source, base, is, was);
 }
 
 /* What the checkpoint holds was trained. */

@@ -33,6 +33,8 @@ cdr_status cdr__count_formats(cdr_hf *d, cdr__format_count count[CDR__NAMES_FORM
 typedef struct { const char *path, *tensors; bool config; } cdr__inspect_opts;
 /* Appends lines for a person to text and writes one object into w. */
 cdr_status cdr__inspect_checkpoint(const cdr__inspect_opts *o, cdr_text *text, cdr_jw *w, cdr_err *err);
+/* A .json file told by its keys. *is: it was said; *tokenizer: it holds one, which is for cdr__inspect_tokenizer to say. Broken JSON is an error. */
+cdr_status cdr__inspect_json(const cdr__inspect_opts *o, bool *is, bool *tokenizer, cdr_text *text, cdr_jw *w, cdr_err *err);
 /* '*' is any text; without one, any name that holds the pattern. */
 bool cdr__name_fits(const char *pattern, const char *name);
 void cdr__tensor_line(const cdr_st_tensor *t, const char *file, cdr_text *text, cdr_jw *w);

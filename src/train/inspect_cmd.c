@@ -202,7 +202,7 @@ static cdr_status dispatch(look *k, cdr_err *err)
     bool is = false;
     if (!cdr_exists(p)) {
         if (cdr_builtin("models", p)) return inspect_description(k, err);
-        CDR_FAIL_ID(err, CDR_EUSER, "inspect.missing", "%s: there is no such file or directory, and no built-in model of that name", p);
+        CDR_FAIL_ID(err, CDR_EUSER, "inspect.missing", "%s: there is no such file or directory, and no built-in model of that name. Check the path; cadre config list prints the built-in names", p);
     }
     if (cdr_is_dir(p)) {
         if (cdr_lora_is_dir(p)) return cdr__inspect_adapter(p, &k->text, &k->w, err);
@@ -212,14 +212,20 @@ static cdr_status dispatch(look *k, cdr_err *err)
         CDR_TRY(inspect_tokenizer(k, &is, err));
         if (is || cdr__inspect_data(p, &k->text, &k->w)) return CDR_OK;
         CDR_FAIL_ID(err, CDR_EUSER, "inspect.unknown", "%s: a directory without config.json, *.safetensors, manifest.json, checkpoints/, a tokenizer or token shards: "
-            "nothing that "
-                    "cadre knows", p);
+                    "nothing that cadre knows. Name a checkpoint, a run, an adapter or a data file", p);
     }
     if (ends(p, ".safetensors")) return inspect_file(k, err);
     if (ends(p, ".yaml")) return inspect_yaml(k, err);
     if (ends(p, "tokenizer.json") || ends(p, ".model") || ends(p, ".tiktoken")) CDR_TRY(inspect_tokenizer(k, &is, err));
     if (is || cdr__inspect_data(p, &k->text, &k->w)) return CDR_OK;
-    CDR_FAIL_ID(err, CDR_EUSER, "inspect.unknown", "%s: nothing that cadre knows: no directory, .safetensors, .yaml, tokenizer or data file", p);
+    if (ends(p, ".json")) {
+        bool tokenizer;
+        CDR_TRY(cdr__inspect_json(&k->o, &is, &tokenizer, &k->text, &k->w, err));
+        if (tokenizer) CDR_TRY(inspect_tokenizer(k, &is, err));
+        if (is) return CDR_OK;
+    }
+    CDR_FAIL_ID(err, CDR_EUSER, "inspect.unknown", "%s: nothing that cadre knows: neither a directory, .safetensors, .yaml, a tokenizer, a data file nor a .json of "
+                "a checkpoint. Name the directory that it belongs to", p);
 }
 
 cdr_status cdr_inspect(const cdr_inspect_args *a, cdr_result *r, cdr_err *err)

@@ -47,12 +47,20 @@ static cdr_status recipe_of_run(cdr__opened *m, const cdr_common *c, cdr_err *er
     return cdr_recipe_parse(&rt, c, m->s.pool, &m->s.r, err);
 }
 
+cdr_status cdr__model_there(const char *path, cdr_err *err)
+{
+    if (cdr_exists(path)) return CDR_OK;
+    CDR_FAIL_ID(err, CDR_EDATA, "model.missing", "%s: there is no such file or directory. Name a directory of weights in Hugging Face layout, a run directory, or one "
+                "checkpoint of a run", path);
+}
+
 cdr_status cdr__model_open(cdr__opened *m, const char *path, const cdr_common *c, cdr_err *err)
 {
     memset(m, 0, sizeof *m);
     m->s.pool = cdr_pool_new();
     m->path = path;
     cdr_log_set_level(c->quiet ? CDR_LOG_ERROR : c->verbose ? CDR_LOG_DEBUG : CDR_LOG_INFO);
+    CDR_TRY(cdr__model_there(path, err));
     CDR_TRY(is_weights_dir(path, m->s.pool) ? recipe_of_dir(&m->s, path, c, err) : recipe_of_run(m, c, err));
     CDR_TRY(cdr__session_model(&m->s, err));
     return cdr__session_tokenizer(&m->s, err);

@@ -9,7 +9,9 @@
 
 static cdr_status read_directory(cdr__onboard *o, cdr_err *err)
 {
-    if (!cdr_is_dir(o->dir)) CDR_FAIL_ID(err, CDR_EUSER, "onboard.no-directory", "%s: is no directory. Onboard takes a checkpoint in Hugging Face layout", o->dir);
+    if (!cdr_is_dir(o->dir))
+        CDR_FAIL_ID(err, CDR_EDATA, "onboard.no-directory", "%s: %s. Name the directory of a checkpoint in Hugging Face layout, that is with config.json and *.safetensors",
+                    o->dir, cdr_exists(o->dir) ? "is a file, a directory is expected" : "there is no such directory");
     CDR_TRY(cdr_hf_open(o->dir, &o->d, err));
     cdr_model_spec spec = { .path = o->dir, .hf = o->d };
     const cdr_json *config = cdr_hf_config(o->d);

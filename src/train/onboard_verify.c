@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 enum { MAX_TOKENS = 8192 };
+static const double NEAR_ROUTES = 0.98, NEAR_LOGITS = 0.2;      /* natural routing, where a route differs */
 
 typedef struct { double sum_d2, sum_r2, max_d; } distance;
 typedef struct {
@@ -233,14 +234,15 @@ static cdr_status run(const verify *v, bool forced, outcome *r, cdr_err *err)
 
 static void put_outcome(cdr__onboard *o, const verify *v, const outcome *r, bool forced)
 {
-    const char *limit = cdr_pool_printf(o->pool, "below %g", v->limit);
+    const char *limit = cdr_pool_printf(o->pool, "below %g", v->limit), *rule = limit;
     const char *detail = cdr_pool_printf(o->pool, "top-1 equal in %lld of %lld tokens; routes equal in %lld of %lld", (long long)r->top1, (long long)(v->B * v->S),
-        (long long)r->equal_routes,
-                                         (long long)r->routes);
+                                         (long long)r->equal_routes, (long long)r->routes);
     /* one route that differs by a rounding changes all tokens behind it: then the given routes decide, and few may differ */
-    bool near = r->logits < v->limit || (r->equal_routes < r->routes && (double)r->equal_routes >= 0.98 * (double)r->routes && r->logits < 0.2);
+    bool near = r->logits < v->limit || (r->equal_routes < r->routes && (double)r->equal_routes >= NEAR_ROUTES * (double)r->routes && r->logits < NEAR_LOGITS);
+    if (!forced && r->routes > 0)
+        rule = cdr_pool_printf(o->pool, "%s; where routes differ, at least %g %% of them equal and below %g", limit, 100 * NEAR_ROUTES, NEAR_LOGITS);
     cdr__card_put(o, forced ? CDR__ITEM_REFERENCE_FORCED : CDR__ITEM_REFERENCE, (forced ? r->logits < v->limit : near) ? CDR__VERIFIED : CDR__FAILED,
-                  (cdr__finding){ .figure = r->logits, .unit = "relative rms of logits", .expected = limit, .detail = detail });
+                  (cdr__finding){ .figure = r->logits, .unit = "relative rms of logits", .expected = rule, .detail = detail });
     if (!forced) return;
     if (r->n_layers == 0) {
         cdr__card_put(o, CDR__ITEM_LAYERS, CDR__UNVERIFIED, (cdr__finding){ .detail = "the dump has no hidden_states.{layer}" });
