@@ -31,7 +31,7 @@ static void put_recipe(const char *name, const char *model, const char *more)
     (void)snprintf(text, sizeof text,
                    "version: 1\nname: %s\nmodel: {path: %s}\ndata: {train: %s, eval_fraction: 0.2, tokenizer: byte}\noutput_dir: %s\neval: {tokens: 64}\n"
                    "train: {steps: 2, balance: none, indexer: frozen, sequence_length: 64, micro_batch_tokens: 64, global_batch_tokens: 64}\n"
-                   "machine: {threads: 1}\nlog: {level: error}\n%s", name, model, at("text.txt"), at(name), more);
+                   "machine: {threads: 1}\nprecision: {compute: f32}\nlog: {level: error}\n%s", name, model, at("text.txt"), at(name), more);
     put_text(at(file), text);
 }
 
@@ -320,7 +320,7 @@ static void a_trained_run_takes_an_adapter(void)
         (void)snprintf(text, sizeof text,
                        "version: 1\nname: full%d\nmodel: {path: %s}\ndata: {train: %s, eval_fraction: 0.2, tokenizer: byte}\noutput_dir: %s%d\neval: {tokens: 64}\n"
                        "train: {steps: 1, balance_rate: 1.0e-30, sequence_length: 64, micro_batch_tokens: 64, global_batch_tokens: 64}\n"
-                       "machine: {threads: 1}\nlog: {level: error}\n"
+                       "machine: {threads: 1}\nprecision: {compute: f32}\nlog: {level: error}\n"
                        "optimizer: {learning_rate: %s}\n", i, model, at("text.txt"), at("full"), i, rate[i]);
         (void)snprintf(file, sizeof file, "full%d.yaml", i);
         put_text(at(file), text);

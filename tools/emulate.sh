@@ -1,8 +1,8 @@
 #!/bin/sh
 # The AVX-512, AVX-512 BF16 and AMX kernels without such a processor: a build whose intrinsics are emulated on AVX2
 # (test/emulate/avx512.h) runs the same sources at each level: every operator's cases with gradients and thread counts, the
-# product by each path against its class, golden operators, and a model over layouts of ranks. Then the product's bits up to AMX
-# against those that a processor with these instructions gave (test/golden/products.txt).
+# product by each path against its class, golden operators, a model over layouts of ranks, properties of experts, and LoRA on the
+# base's bits. Then the product's bits up to AMX against those that a processor with these instructions gave (test/golden/products.txt).
 # Arguments: levels (all). Closes with `N passed, N failed`.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.." || exit 1
 export OMP_WAIT_POLICY=passive
 dir=build-emulate
 { cmake -S . -B $dir -G Ninja -DCMAKE_BUILD_TYPE=Release -DCADRE_EMULATE=ON &&
-    ninja -C $dir cadre bits_hash test_gemm test_golden_ops test_golden_models test_spine; } >$dir.log 2>&1 || { tail -n 40 $dir.log; exit 1; }
+    ninja -C $dir cadre bits_hash test_gemm test_golden_ops test_golden_models test_spine test_experts test_lora; } >$dir.log 2>&1 || { tail -n 40 $dir.log; exit 1; }
 rm -f $dir.log
 log=$(mktemp)
 trap 'rm -f "$log" "$log.diff"' EXIT
@@ -36,6 +36,8 @@ for level in "$@"; do
     run "$level" $dir/test_golden_ops
     run "$level" $dir/test_golden_models
     run "$level" $dir/test_spine
+    run "$level" $dir/test_experts
+    run "$level" $dir/test_lora zero_b_is_the_base_to_the_bit
 done
 run "$level" $dir/test_gemm                     # takes every path that the level allows
 CADRE_ISA=amx $dir/bits_hash products >"$log" 2>&1

@@ -98,7 +98,7 @@ size_t cdr__experts_bwd_lay(const experts *x, const cdr_type *out_t, void *base,
     s->up = bump_floats(&b, s->chunk * x->ld_I);
     for (int m = 0; m < 3; m++) {
         const int64_t rank = narrow(x, m);
-        s->ld_k[m] = cdr_ceil_div(rank, x->isa->gemm->nr) * x->isa->gemm->nr + 16;
+        s->ld_k[m] = cdr__experts_ld(x->isa, rank);
         s->low_a[m] = rank > 0 ? bump_floats(&b, s->chunk * s->ld_k[m]) : NULL;
         s->low_b[m] = rank > 0 ? bump_floats(&b, s->chunk * s->ld_k[m]) : NULL;
     }

@@ -24,7 +24,7 @@ typedef struct {
 
 /* ---- one instruction set ---------------------------------------------------------------------------------------- */
 typedef struct {
-    const cdr__gemm_isa *gemm, *wide;                                                 /* products of rows with weights; F32 products: (5), (6), adapters */
+    const cdr__gemm_isa *gemm, *wide;                                                 /* products of rows with weights; F32 products: (5), (6), adapters of an expert */
     void (*unpack[2])(const cdr__packed *s);                                          /* MXFP4 to panels of gemm, [k_contig]; unpack.h */
     const cdr__situ_rows *situ;
     void (*silu)(const float *gate_F, float *up_F, int64_t F);                        /* ops/swiglu/rows.inc */
@@ -49,8 +49,7 @@ typedef struct {
     int64_t T, L, I, E, A, R, cap;               /* cap: rows of a round */
     int64_t low[3];                              /* columns of h1, h3, v (2a); 0: none */
     int64_t W_in, W_out;                         /* elements of a row on its way back: dx | dh1 | dh3, and y | v */
-    int64_t ld_L, ld_I, ld_low[3];               /* floats between rows of scratch: whole panels, and a line more, so that rows do not
-                                                  * fall into one set of L1 */
+    int64_t ld_L, ld_I, ld_low[3];               /* cdr__experts_ld */
     bool streams;                                /* matrices are packed piece by piece, for each tile */
     int64_t tile;                                /* rows of one at most */
     int n_threads;
@@ -67,8 +66,12 @@ typedef struct { int64_t expert, first, end; } tile;
 
 /* Where a thread packs a piece of a matrix, and the rows of A where products are of BF16, and makes a block of one that has adapters: its values; scale B; A, packed. */
 typedef struct { uint32_t *piece, *a; float *values, *factor; uint32_t *adapter; } cdr__experts_block;
-/* B of a product. operand: CDR__EX_W1 .. W2, with their adapters, or CDR__EX_A1 .. B2. whole: packed for one expert at b, else piece by piece */
-typedef struct { int operand; bool transposed, whole; int64_t k, n, units, expert; uint32_t *b; cdr__experts_block block; } panels;
+/* B of a product of isa. operand: CDR__EX_W1 .. W2, with their adapters, or CDR__EX_A1 .. B2. whole: packed for one expert at b, else piece by piece.
+ * low: its adapter's two factors in the order of the product, or NULL: rows go through low_y, ld_low floats each. */
+typedef struct panels {
+    const cdr__gemm_isa *isa; int operand; bool transposed, whole; int64_t k, n, units, expert; uint32_t *b; cdr__experts_block block;
+    struct panels *low; float *low_y; int64_t ld_low;
+} panels;
 
 /* Bytes that are prefetched, line by line: rows of `lines` lines, `pitch` apart. at: lines that were, of n. then: what follows them, or NULL */
 typedef struct cdr__fetch { const char *p; int64_t pitch, lines, line, n, at; const struct cdr__fetch *then; } cdr__fetch;
@@ -78,6 +81,12 @@ typedef struct cdr__fetch { const char *p; int64_t pitch, lines, line, n, at; co
 typedef struct { int64_t m, k, n; const uint32_t *a; int64_t a_row, a_col, a_group; const uint32_t *b; int64_t b_ld; float *c; int64_t ldc;
                  bool first, padded, a_packed; cdr__fetch *fetch; int64_t some;
                  const uint16_t *narrow; uint32_t *wide; int64_t kb; } cdr__product;
+/* Floats between rows of n of scratch: whole panels of any product, and a line more, so that rows do not fall into one set of L1 */
+static inline int64_t cdr__experts_ld(const cdr__experts_isa *isa, int64_t n)
+{
+    const int64_t nr = CDR_MAX(isa->gemm->nr, isa->wide->nr);
+    return cdr_ceil_div(n, nr) * nr + 16;
+}
 static inline int64_t cdr__experts_tile_unit(const cdr__experts_isa *isa) { return isa->gemm->mr <= 12 ? 12 : isa->gemm->mr; }
 static inline const uint32_t *cdr__units(const float *x) { return (const uint32_t *)(const void *)x; }
 

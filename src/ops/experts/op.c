@@ -258,15 +258,15 @@ static int saves(const void *attr, int n_in, const cdr_type *in, cdr_save *alt, 
     return n;
 }
 
-/* Products of BF16: of activations and weights that are BF16, or packed weights, which BF16 holds. With an adapter the sum with the base
- * would be rounded. F32 operands that are made on the way (dg, dc, an F32 gradient) are rounded, as between two linears; h is not (forward.c). */
+/* Products of BF16: of activations and weights that are BF16, or packed weights, which BF16 holds. An expert's own adapter is a product of
+ * F32 beside the base's (weights.c). F32 operands that are made on the way (dg, dc, an F32 gradient) are rounded, as between two linears; h is not (forward.c). */
 static const char *reject(const cdr_type *fwd)
 {
     if (fwd[CDR__EX_X].dtype != CDR_BF16) return "activations are F32: the kernel would round them";
     for (int m = 0; m < 3; m++) {
         if (fwd[CDR__EX_W1 + m].dtype == CDR_F32) return "weights are F32: the kernel would round them";
         const cdr_type *a = &fwd[CDR__EX_A1 + 2 * m], *b = &fwd[CDR__EX_B1 + 2 * m];
-        if (cdr__ex_fused(fwd, m)) return "weights have adapters: the kernel would round their sum with the base";
+        if (cdr__ex_fused(fwd, m)) continue;
         if ((!cdr_absent(a) && a->dtype == CDR_F32) || (!cdr_absent(b) && b->dtype == CDR_F32)) return "adapters are F32: the kernel would round them";
     }
     return NULL;
@@ -313,7 +313,7 @@ int cdr__experts_maps(const cdr_type *fwd, int m)
     return fwd[CDR__EX_W1 + m].dtype == CDR_MXFP4 && cdr_absent(&fwd[CDR__EX_TABLE]) ? CDR_MAPPED : CDR_ROWS;
 }
 
-/* Frozen weights of F32 or BF16 without adapters: the panels of the kernel's product. */
+/* Frozen weights of F32 or BF16 that no adapter is added into: the panels of the kernel's product. */
 static int layout(const cdr_kernel *k, int i, const cdr_type *t)
 {
     static const cdr__gemm_isa *const isas[] = { &cdr__gemm_amx, &cdr__gemm_avx512_bf16, &cdr__gemm_avx512, &cdr__gemm_avx2, &cdr__gemm_base };
@@ -324,7 +324,7 @@ static int layout(const cdr_kernel *k, int i, const cdr_type *t)
         if ((!bwd && k != &kernels[r]) || m < 0 || m > 2) continue;
         const cdr_type *fwd = t + (bwd ? CDR__EXB_X : 0), *w = &fwd[CDR__EX_W1 + m];
         if (w->dtype == CDR_MXFP4) return cdr__experts_maps(fwd, m);
-        if (!cdr_is_real(w) || cdr__ex_fused(fwd, m) || !cdr_layout_takes(isas[r]->layout, w)) return CDR_ROWS;
+        if (!cdr_is_real(w) || (isas[r]->pair == 1 && cdr__ex_fused(fwd, m)) || !cdr_layout_takes(isas[r]->layout, w)) return CDR_ROWS;
         return isas[r]->layout;
     }
     return CDR_ROWS;

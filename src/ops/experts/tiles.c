@@ -14,7 +14,7 @@ experts cdr__experts_open(const cdr__experts_isa *isa, const void *attr, const c
     x.tile = round_up(x.streams ? LONG_TILE : TILE, cdr__experts_tile_unit(isa));
     for (int m = 0; m < 3; m++) {
         x.low[m] = m < 2 ? cdr__ex_low_in(t, m) : cdr__ex_low_out(t);
-        x.ld_low[m] = round_up(x.low[m], isa->gemm->nr) + 16;
+        x.ld_low[m] = cdr__experts_ld(isa, x.low[m]);
     }
     x.W_in = cdr__ex_row_in(t);
     x.W_out = cdr__ex_row_out(t);
@@ -22,8 +22,8 @@ experts cdr__experts_open(const cdr__experts_isa *isa, const void *attr, const c
     for (int m = 0; m < 2 && ptr; m++) x.own.h[m] = x.low[m] > 0 ? ptr[CDR__EX_A1 + 2 * m] : NULL;
     x.R = x.T * x.A;
     x.cap = at->capacity > 0 ? CDR_MIN(at->capacity, x.R) : x.R;
-    x.ld_L = round_up(x.L, isa->gemm->nr) + 16;
-    x.ld_I = round_up(x.I, isa->gemm->nr) + 16;
+    x.ld_L = cdr__experts_ld(isa, x.L);
+    x.ld_I = cdr__experts_ld(isa, x.I);
     return x;
 }
 

@@ -2,8 +2,9 @@
  * lie in memory as they are used: with an adapter, an element is
  *   w_ij = W_ij + sum over k, ascending, of (scale B_ik) A_kj                                                      (1)
  * in F32, one chain that begins with the base's value, so that B = 0 leaves the base's bits, and the same chain whichever way the
- * matrix is read. Such values are made in a block of the matrix that stays in cache, never for more than the panel. Packed weights (MXFP4)
- * are unpacked into panels (unpack.h), from rows in memory or from a mapped file (tensor.h), to the same bits.
+ * matrix is read. Such values are made in a block of the matrix that stays in cache, never for more than the panel. A product of BF16 would
+ * round them: there the base's product is followed by the factors' own, (x A^T)(scale B)^T, in F32, which adds 0 where B = 0. Packed weights
+ * (MXFP4) are unpacked into panels (unpack.h), from rows in memory or from a mapped file (tensor.h), to the same bits.
  *
  * A small matrix is packed once for all tiles of its expert. Of a large one, pieces of COLS columns and some of k are packed into what L1 and
  * L2 hold and used at once for all rows of the tile, while what the next piece is made of is fetched.
@@ -18,10 +19,10 @@ enum { MX = 32 };                                /* elements of a block of MXFP4
 
 static int64_t round_up(int64_t x, int64_t to) { return cdr_ceil_div(x, to) * to; }
 
-static bool adapted(const experts *x, int operand)
-{
-    return operand <= CDR__EX_W2 && cdr__experts_rank(x, operand - CDR__EX_W1) > 0;
-}
+static int64_t rank_of(const experts *x, int operand) { return operand <= CDR__EX_W2 ? cdr__experts_rank(x, operand - CDR__EX_W1) : 0; }
+
+/* Are values of the matrix made, (1)? Else its adapter, if it has one, is a product of its own. */
+static bool made(const experts *x, const panels *w) { return w->isa->pair == 1 && rank_of(x, w->operand) > 0; }
 
 /* Units between rows of a packed A: a line more than they are long, so that they do not fall into one set of L1. */
 static int64_t a_units(const cdr__gemm_isa *isa, int64_t k)
@@ -41,7 +42,7 @@ cdr__experts_block cdr__experts_block_take(const experts *x, bump *b)
     }
     if (x->streams) k.piece = bump_take(b, (size_t)CDR_MAX(COLS * isa->kb, isa->nr * isa->kb_in_place) * 4);
     if (isa->pair == 2) k.a = bump_take(b, (size_t)(round_up(x->tile, isa->mr) * a_units(isa, widest)) * 4);
-    if (rank == 0) return k;
+    if (rank == 0 || isa->pair == 2) return k;
     k.values = bump_floats(b, BLOCK_ROWS * BLOCK_COLS);
     k.factor = bump_floats(b, BLOCK_ROWS * rank);
     k.adapter = bump_take(b, (size_t)(BLOCK_COLS * rank) * 4);
@@ -50,12 +51,22 @@ cdr__experts_block cdr__experts_block_take(const experts *x, bump *b)
 
 panels cdr__experts_panels(const experts *x, int operand, bool transposed, const cdr__experts_block *block, bump *b)
 {
-    const cdr__gemm_isa *isa = x->isa->gemm;
     const cdr_type *t = &x->t[operand];
-    panels w = { .operand = operand, .transposed = transposed, .k = t->n[transposed ? 2 : 1], .n = t->n[transposed ? 1 : 2], .expert = -1, .block = *block };
+    const bool own = operand <= CDR__EX_W2;
+    const cdr__gemm_isa *isa = own || !cdr__ex_fused(x->t, (operand - CDR__EX_A1) / 2) ? x->isa->gemm : x->isa->wide;
+    panels w = { .isa = isa, .operand = operand, .transposed = transposed, .k = t->n[transposed ? 2 : 1], .n = t->n[transposed ? 1 : 2], .expert = -1, .block = *block };
     w.units = round_up(cdr_ceil_div(w.k, isa->pair), isa->step);
-    w.whole = !x->streams || operand > CDR__EX_W2;
+    w.whole = !x->streams || !own;
     w.b = w.whole ? bump_take(b, (size_t)(round_up(w.n, isa->nr) * w.units) * 4) : block->piece;
+    if (isa->pair == 2 && rank_of(x, operand) > 0) {
+        const int a = CDR__EX_A1 + 2 * (operand - CDR__EX_W1);
+        const panels first = cdr__experts_panels(x, transposed ? a : a + 1, transposed, block, b);
+        const panels second = cdr__experts_panels(x, transposed ? a + 1 : a, transposed, block, b);
+        w.ld_low = cdr__experts_ld(x->isa, first.n);
+        w.low_y = bump_floats(b, x->tile * w.ld_low);
+        w.low = bump_take(b, 2 * sizeof first);
+        if (w.low) w.low[0] = first, w.low[1] = second;
+    }
     return w;
 }
 
@@ -135,7 +146,7 @@ typedef struct { int64_t j, cols, k0, k; uint32_t *b; int64_t ld; } part;
 /* From values that are made block by block. Where the matrix is read transposed, its rows are the columns of B. */
 static void pack_made(const experts *x, const panels *w, const part *q)
 {
-    const cdr__gemm_isa *isa = x->isa->gemm;
+    const cdr__gemm_isa *isa = w->isa;
     const bool tr = w->transposed;
     const int64_t row0 = tr ? q->j : q->k0, rows = tr ? q->cols : q->k, col0 = tr ? q->k0 : q->j, cols = tr ? q->k : q->cols;
     for (int64_t c = 0; c < cols; c += BLOCK_COLS) {
@@ -168,7 +179,7 @@ static uint32_t unit_at(const cdr_type *t, int pair, const char *base, int64_t i
 /* From panels, unit by unit. Panels of the kernel's own that are read across have k contiguous, R rows of the matrix at a time. */
 static void pack_panels(const experts *x, const panels *w, const part *q)
 {
-    const cdr__gemm_isa *isa = x->isa->gemm;
+    const cdr__gemm_isa *isa = w->isa;
     const cdr_type *t = &x->t[w->operand];
     const char *base = row_at(x, w->operand, w->expert, 0);
     const int64_t nr = isa->nr, pair = isa->pair;
@@ -193,11 +204,11 @@ static void pack_panels(const experts *x, const panels *w, const part *q)
 
 static void pack(const experts *x, const panels *w, const part *q)
 {
-    const cdr__gemm_isa *isa = x->isa->gemm;
+    const cdr__gemm_isa *isa = w->isa;
     const cdr_type *t = &x->t[w->operand];
     const int64_t there = cdr_ceil_div(q->k, isa->pair), all = round_up(there, isa->step);
     const int64_t row = w->transposed ? q->j : q->k0, col = w->transposed ? q->k0 : q->j;
-    if (adapted(x, w->operand)) pack_made(x, w, q);
+    if (made(x, w)) pack_made(x, w, q);
     else if (t->dtype == CDR_MXFP4) {
         cdr__packed p = packed_at(x, w->operand, w->expert, row, col);
         p.n_i = q->cols, p.n_p = q->k, p.dst = q->b, p.ld = q->ld;
@@ -215,7 +226,7 @@ static void pack(const experts *x, const panels *w, const part *q)
 /* The matrix lies as the product reads it. */
 static bool in_place(const experts *x, const panels *w)
 {
-    const cdr__gemm_isa *isa = x->isa->gemm;
+    const cdr__gemm_isa *isa = w->isa;
     const cdr_type *t = &x->t[w->operand];
     if (t->layout == CDR_ROWS || t->layout != isa->layout || !w->transposed) return false;
     return isa->pair == 1 || (t->dtype == CDR_BF16 && w->units == cdr_ceil_div(w->k, isa->pair));
@@ -254,7 +265,7 @@ static part next_piece(const panels *w, const part *q, int64_t c0, int64_t kc, i
 
 static void mul_pieces(const experts *x, panels *w, const cdr__product *p)
 {
-    const cdr__gemm_isa *isa = x->isa->gemm;
+    const cdr__gemm_isa *isa = w->isa;
     const int64_t kb = isa->kb * isa->pair, kc = cdr__experts_block_k(isa, p->m, w->units) * isa->pair;
     const int64_t tiles = cdr_ceil_div(p->m, isa->mr);
     const int layout = x->t[w->operand].layout;
@@ -283,8 +294,9 @@ static void mul_pieces(const experts *x, panels *w, const cdr__product *p)
 }
 
 /* A's rows as the products read them: F32 where they lie, BF16 rounded to the nearest. */
-static void pack_rows(const cdr__gemm_isa *isa, const panels *w, cdr__product *p)
+static void pack_rows(const panels *w, cdr__product *p)
 {
+    const cdr__gemm_isa *isa = w->isa;
     const int64_t ld = isa->pair == 2 ? a_units(isa, w->k) : p->a_row;
     if (isa->pair == 2) {
         if (!p->a_packed) isa->pack_a[CDR_F32][1](&(cdr__pack){ .src = p->a, .pitch = p->a_row, .n_i = p->m, .n_p = w->k, .dst = w->block.a, .ld = ld });
@@ -295,11 +307,11 @@ static void pack_rows(const cdr__gemm_isa *isa, const panels *w, cdr__product *p
     p->a_group = isa->mr * ld;
 }
 
-void cdr__experts_mul(const experts *x, panels *w, int64_t e, cdr__product p)
+static void mul_base(const experts *x, panels *w, int64_t e, cdr__product p)
 {
-    const cdr__gemm_isa *isa = x->isa->gemm;
+    const cdr__gemm_isa *isa = w->isa;
     const bool packed = w->whole && w->expert == e, placed = in_place(x, w);
-    pack_rows(isa, w, &p);
+    pack_rows(w, &p);
     p.padded = true;
     w->expert = e;
     if (!w->whole && !placed) {
@@ -317,4 +329,14 @@ void cdr__experts_mul(const experts *x, panels *w, int64_t e, cdr__product p)
     } else if (placed) p.b = (const uint32_t *)(const void *)row_at(x, w->operand, e, 0);
     else if (!packed) pack(x, w, &(part){ .cols = w->n, .k = w->k, .b = w->b, .ld = p.b_ld });
     cdr__experts_product(isa, &p);
+}
+
+void cdr__experts_mul(const experts *x, panels *w, int64_t e, cdr__product p)
+{
+    mul_base(x, w, e, p);
+    if (!w->low) return;
+    const float scale = x->at->scale[w->operand - CDR__EX_W1];
+    mul_base(x, &w->low[0], e, (cdr__product){ .m = p.m, .a = p.a, .a_row = p.a_row, .c = w->low_y, .ldc = w->ld_low, .first = true });
+    for (int64_t i = 0; i < p.m; i++) for (int64_t j = 0; j < w->low[0].n; j++) w->low_y[i * w->ld_low + j] *= scale;
+    mul_base(x, &w->low[1], e, (cdr__product){ .m = p.m, .a = cdr__units(w->low_y), .a_row = w->ld_low, .c = p.c, .ldc = p.ldc });
 }
