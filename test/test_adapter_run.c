@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "adapter/adapter.h"
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,7 +37,7 @@ static void put_recipe(const char *name, const char *model, const char *more)
 }
 
 /* A command in a process of its own (the engine's threads); what it returns, and the error's text. */
-typedef struct { int status; char id[48], text[1200]; double loss; /* of merge: FP8 tensors */ } outcome;
+typedef struct { int status; char id[48], text[1200]; double loss; /* of merge: FP8 tensors */ int64_t read; /* bytes of files */ } outcome;
 typedef struct { const char *verb, *a, *b; } call;
 
 static cdr_status run(const call *c, cdr_result *r, cdr_err *err)
@@ -52,8 +53,21 @@ static cdr_status run(const call *c, cdr_result *r, cdr_err *err)
                                             .force = force },
                          r, err);
     }
-    if (strcmp(c->verb, "eval") == 0) return cdr_eval(&(cdr_eval_args){ .common = q, .model = c->a, .adapter = c->b }, r, err);
+    if (strcmp(c->verb, "eval") == 0) {
+        char config[1300];
+        (void)snprintf(config, sizeof config, "%s/config.json", c->a);      /* weights alone have no data of their own */
+        return cdr_eval(&(cdr_eval_args){ .common = q, .model = c->a, .adapter = c->b, .data = cdr_exists(config) ? at("text.txt") : NULL, .n_tokens = 64 }, r, err);
+    }
     return cdr_verify_adapter(&(cdr_verify_adapter_args){ .common = q, .adapter = c->a, .base = c->b, .consumers = "peft" }, r, err);
+}
+
+static int64_t bytes_read(void)
+{
+    long long n = -1;
+    FILE *f = fopen("/proc/self/io", "r");
+    T_CHECK(f && fscanf(f, "rchar: %lld", &n) == 1);
+    if (f) (void)fclose(f);
+    return n;
 }
 
 static outcome go(const char *verb, const char *a, const char *b)
@@ -70,7 +84,9 @@ static outcome go(const char *verb, const char *a, const char *b)
         FILE *null = freopen("/dev/null", "w", stdout);
         (void)null;
         call c = { verb, a, b };
+        int64_t before = bytes_read();
         o.status = (int)run(&c, &r, &err);
+        o.read = bytes_read() - before;
         memcpy(o.id, err.id, sizeof o.id);
         memcpy(o.text, err.text, sizeof o.text);
         const char *key = strncmp(verb, "merge", 5) == 0 ? "\"fp8\":{\"tensors\":" : "\"loss\":", *loss = r.json ? strstr(r.json, key) : NULL;
@@ -295,6 +311,43 @@ static void merged_is_base_and_adapter(void)
     cdr_pool_free(pool);
 }
 
+/* An adapter beside its base, or continued on it: the base is read to be hashed and to be loaded, and not once more to be compared; beside no adapter it
+ * is not hashed. Another base is refused. There is no cache here that would spare a reading. */
+static void the_base_is_hashed_once(void)
+{
+    const char *lora = "lora: {rank: 4, experts: per_expert, targets: [attention, dense_mlp, shared_experts], adapter: %s}\n"
+                       "optimizer: {learning_rate: 1.0e-60}\ncheckpoint: {final: none}\n";
+    char model[1200], more[1800], *cache = getenv("CADRE_CACHE") ? strdup(getenv("CADRE_CACHE")) : NULL;
+    int64_t got[2], own = 0, size = 0;
+    (void)snprintf(model, sizeof model, "%s", at("toy"));
+    for (int i = 1; i <= 5; i++) {
+        struct stat file;
+        (void)snprintf(more, sizeof more, "%s/model-0000%d-of-000005.safetensors", model, i);
+        T_CHECK(stat(more, &file) == 0);
+        size += file.st_size;
+    }
+    T_CHECK(setenv("CADRE_CACHE", "/dev/null/none", 1) == 0);
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(more, sizeof more, lora, i == 0 ? "none" : at("k3"));
+        put_recipe(i == 0 ? "fresh" : "continued", model, more);
+        outcome o = go("train", at(i == 0 ? "fresh.yaml" : "continued.yaml"), NULL);
+        ok(o);
+        got[i] = o.read;
+    }
+    own = got[1] - got[0];
+    T_CHECK(got[0] > size && own > 0 && own < size / 2);
+    outcome with = go("eval", model, at("k3")), without = go("eval", model, NULL);
+    ok(with);
+    ok(without);
+    T_CHECK(without.read < size + size / 2 && with.read - own - without.read < size);        /* alone it is loaded only */
+    (void)snprintf(more, sizeof more, lora, at("k3"));
+    put_recipe("strange", at("m2"), more);
+    refused(go("train", at("strange.yaml"), NULL), CDR_EDATA, "adapter.other-base", "was not trained on the weights of");
+    refused(go("eval", at("m2"), at("k3")), CDR_EDATA, "adapter.other-base", "was not trained on the weights of");
+    T_CHECK((cache ? setenv("CADRE_CACHE", cache, 1) : unsetenv("CADRE_CACHE")) == 0);
+    free(cache);
+}
+
 /* Experts stored in FP8 are measured as they are written, not as the BF16 that they are read as: a small delta is lost. */
 static void merged_into_fp8_is_measured(void)
 {
@@ -359,6 +412,7 @@ int main(int argc, char **argv)
     T_RUN(runs_start_from_adapters);
     T_RUN(one_layer_is_one_layer);
     T_RUN(merged_is_base_and_adapter);
+    T_RUN(the_base_is_hashed_once);
     T_RUN(merged_into_fp8_is_measured);
     T_RUN(a_trained_run_takes_an_adapter);
     if (!getenv("CADRE_KEEP")) (void)cdr_remove_tree(dir, NULL);

@@ -2,6 +2,10 @@
  *
  * With --adapter the model is compiled with the set's ranks and scales, every parameter frozen; A and B are put as RUN values. A factor that a
  * file has once for all experts is repeated for each of them: the same products, in memory of E times its size.
+ *
+ * The base is read by rank 0 alone to be named (cdr__session_base_hash). An adapter is read whole by every rank, though each takes its rows only: that
+ * every key binds, that all experts are there and which factors they share is known from all of it, and its files are small beside the base's; as
+ * F32 they are 4 bytes for each of its parameters on each rank, until the session ends.
  */
 #include "train/adapter.h"
 #include <stdlib.h>
@@ -84,20 +88,36 @@ cdr_status cdr__base_hash(const cdr_model *m, uint64_t *hash, bool *known, cdr_e
     return st;
 }
 
+static void say_unknown(const cdr_model *m, const cdr_lora_set *set, const char *at)
+{
+    if (cdr_model_dir(m)) cdr_log(CDR_LOG_WARNING, "%s: %s does not say which base it was trained on; that it fits in shape is all that is known", at, set->source);
+}
+
+static cdr_status same_hash(const cdr_model *m, uint64_t hash, const cdr_lora_set *set, const char *at, cdr_err *err)
+{
+    if (hash == set->base_hash) return CDR_OK;
+    CDR_FAIL_ID(err, CDR_EDATA, "adapter.other-base", "%s: %s was not trained on the weights of %s (hash %016llx) but on %s (hash %016llx), and a difference of "
+                "weights fits only its own base. Name that base instead", at, set->source, cdr_model_dir(m), (unsigned long long)hash,
+                set->base ? set->base : "others", (unsigned long long)set->base_hash);
+}
+
 cdr_status cdr__base_agrees(const cdr_model *m, const cdr_lora_set *set, const char *at, cdr_err *err)
 {
     uint64_t hash = 0;
     bool known = false;
     if (!set->has_hash) {
-        if (cdr_model_dir(m)) cdr_log(CDR_LOG_WARNING, "%s: %s does not say which base it was trained on; that it fits in shape is all that is known", at, set->source);
+        say_unknown(m, set, at);
         return CDR_OK;
     }
     CDR_TRY(cdr__base_hash(m, &hash, &known, err));
-    if (known && hash != set->base_hash)
-        CDR_FAIL_ID(err, CDR_EDATA, "adapter.other-base", "%s: %s was not trained on the weights of %s (hash %016llx) but on %s (hash %016llx), and a difference of weights fits only its "
-                    "own base. Name that base instead", at, set->source, cdr_model_dir(m), (unsigned long long)hash, set->base ? set->base : "others",
-                    (unsigned long long)set->base_hash);
-    return CDR_OK;
+    return known ? same_hash(m, hash, set, at, err) : CDR_OK;
+}
+
+/* The session's own hash, which rank 0 has read for all. */
+static cdr_status session_agrees(const cdr_session *s, const cdr_lora_set *set, const char *at, cdr_err *err)
+{
+    if (!set->has_hash && s->rank == 0) say_unknown(s->model, set, at);
+    return set->has_hash && s->base ? same_hash(s->model, s->base_hash, set, at, err) : CDR_OK;
 }
 
 /* ---- beside a model -------------------------------------------------------------------------------------------------------------------- */
@@ -108,9 +128,13 @@ cdr_status cdr__adapter_attach(cdr_session *s, const char *path, cdr_err *err)
         CDR_FAIL_ID(err, CDR_EUSER, "adapter.has-own", "--adapter %s: the model is a LoRA run, which has adapters of its own. Name its base instead", path);
     cdr_lora_set *set = cdr_pool_alloc(s->pool, sizeof *set);
     CDR_TRY(cdr_lora_read(path, s->model, s->pool, set, err));
-    CDR_TRY(cdr__base_agrees(s->model, set, "--adapter", err));
     s->adapter = set;
     return CDR_OK;
+}
+
+cdr_status cdr__adapter_base(const cdr_session *s, cdr_err *err)
+{
+    return s->adapter ? session_agrees(s, s->adapter, "--adapter", err) : CDR_OK;
 }
 
 /* Shared-outer, as the engine computes it: A of gate and up, B of down, once for all experts, and nothing else. */
@@ -255,7 +279,7 @@ cdr_status cdr__adapter_start(cdr_session *s, cdr_err *err)
     int fresh;
     if (!s->r.lora.on || strcmp(s->r.lora.adapter, "none") == 0) return CDR_OK;
     CDR_TRY(cdr_lora_read(s->r.lora.adapter, s->model, s->pool, &set, err));
-    CDR_TRY(cdr__base_agrees(s->model, &set, "lora.adapter", err));
+    CDR_TRY(session_agrees(s, &set, "lora.adapter", err));
     CDR_TRY(check_start(s, &set, &fresh, err));
     for (int i = 0; i < set.n; i++) CDR_TRY(put_pair(s, &set.pair[i], err));
     if (fresh > 0 && s->rank == 0) cdr_log(CDR_LOG_INFO, "lora.adapter: %d of %d matrices are not in %s and begin anew", fresh, s->opts.n_adapters, set.source);

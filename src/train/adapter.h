@@ -3,6 +3,7 @@
  *
  *   CDR_TRY(cdr__adapter_attach(&s, "adapter", err));      // before the compile: s.adapter, and opts of the compile
  *   CDR_TRY(cdr__session_compile(&s, err)); ...
+ *   CDR_TRY(cdr__adapter_base(&s, err));                   // after cdr__session_device, before weights are read
  *   CDR_TRY(cdr__adapter_put(&s, err));                    // A and B, once the base's weights are there
  */
 #ifndef CDR_TRAIN_ADAPTER_H
@@ -19,13 +20,15 @@ extern "C" {
 cdr_status cdr__model_at(const char *path, cdr_pool *pool, cdr_model **m, cdr_err *err);
 /* An adapter and the model that it is bound to. base NULL: the run's own model, or the directory that adapter_config.json names. */
 cdr_status cdr__adapter_open(const char *path, const char *base, cdr_pool *pool, cdr_model **m, cdr_lora_set *set, cdr_err *err);
-/* The base hash of the weights that m was loaded from; *known false where it has none (random weights). */
+/* The base hash of the weights that m was loaded from; *known false where it has none (random weights). Reads all of them. */
 cdr_status cdr__base_hash(const cdr_model *m, uint64_t *hash, bool *known, cdr_err *err);
-/* An error where both are known and differ. at: who asks, for the message. */
+/* An error where the base's hash and the adapter's are known and differ: reads the weights that m was loaded from. at: who asks, for the message. */
 cdr_status cdr__base_agrees(const cdr_model *m, const cdr_lora_set *set, const char *at, cdr_err *err);
 
 /* ---- in a session ---- */
 cdr_status cdr__adapter_attach(cdr_session *s, const char *path, cdr_err *err);
+/* The same for the set that was attached, by the hash that the session has after cdr__session_device: nothing is read, and all ranks say the same. */
+cdr_status cdr__adapter_base(const cdr_session *s, cdr_err *err);
 cdr_status cdr__adapter_opts(const cdr_session *s, cdr_compile_opts *o, cdr_err *err);      /* all parameters frozen, the set's adapters */
 cdr_status cdr__adapter_put(cdr_session *s, cdr_err *err);
 /* lora.adapter of a new run: read and checked against the compiled adapters, then put, into the master weights too. */

@@ -102,6 +102,7 @@ static cdr_status compile_still(cdr__opened *m, const char *adapter, cdr_err *er
     s->opts.infer_only = true;
     s->opts.n_micro = 1;
     if (!m->ck && !adapter) hold_still(s);
+    s->unasked = !m->ck && !(s->adapter && s->adapter->has_hash);
     return cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err);
 }
 
@@ -111,6 +112,7 @@ cdr_status cdr__model_load(cdr__opened *m, const char *adapter, cdr_err *err)
     cdr_restored at = { 0 };
     CDR_TRY(cdr__agree(s, compile_still(m, adapter, err), err));
     CDR_TRY(cdr__session_device(s, err));
+    CDR_TRY(cdr__adapter_base(s, err));
     cdr_status st = m->ck ? cdr__restore(s, m->ck, (cdr_restore_opts){ .states = false }, &at, err) : cdr__session_weights(s, err);
     if (st == CDR_OK) st = cdr__adapter_put(s, err);
     return cdr__agree(s, st, err);

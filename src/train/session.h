@@ -38,7 +38,7 @@ typedef struct {
     int64_t T;
     const cdr_lora_set *adapter;                    /* of a file, beside a model that has none; NULL: none */
     cdr_hf *hf; cdr_weights *base;                  /* the base in a directory of somebody else; NULL: none */
-    uint64_t base_hash;                             /* 0: not asked for yet */
+    uint64_t base_hash; bool unasked;               /* 0: not asked for yet; nobody will ask: a directory is read that nothing is compared with */
     struct { int64_t bytes; double seconds; } load; /* of its files */
     int dense;                                      /* what cdr__put_dense wrote last, + 1; 0: nothing */
 } cdr_session;

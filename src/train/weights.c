@@ -52,7 +52,7 @@ static bool any_frozen(const cdr_session *s)
 /* Rank 0 reads for all; where nothing is frozen nobody asks. */
 cdr_status cdr__session_base_hash(cdr_session *s, cdr_err *err)
 {
-    if (!s->base || !any_frozen(s)) return CDR_OK;
+    if (!s->base || s->unasked || !any_frozen(s)) return CDR_OK;
     char folder[1200];
     cdr_status st = CDR_OK;
     if (s->rank == 0) st = cdr_weights_hash(s->base, cdr__cache_path(folder, sizeof folder, "") ? folder : NULL, &s->base_hash, err);
