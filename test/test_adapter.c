@@ -690,6 +690,10 @@ static void adding_is_the_definition(void)
         float *w = cdr_pool_alloc(pool, sizeof *w * (size_t)(n * p->K));
         for (int64_t k = 0; k < n * p->K; k++) w[k] = 0.25f;
         cdr_lora_add(p, first, n, w);
+        float none[5] = { 0 }, minus[5] = { -0.0f, -0.0f, -0.0f, -0.0f, -0.0f };           /* a delta of zeros changes no bit, not even of -0 */
+        cdr_lora_pair zero = { .rank = 1, .N = 1, .K = 5, .n_a = 1, .n_b = 1, .scale = 1, .a = none, .b = none };
+        cdr_lora_add(&zero, 0, 1, minus);
+        for (int k = 0; k < 5; k++) T_CHECK(minus[k] == 0 && signbit(minus[k]));
         for (int64_t k = 0; k < n * p->K; k++) T_CHECK(w[k] == (float)(0.25 + delta(p, (first + k / p->K) / p->N, (first + k / p->K) % p->N, k % p->K)));
     }
     cdr_pool_free(pool);

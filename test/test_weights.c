@@ -486,6 +486,82 @@ static void fp8_blocks(void)
     close_toy(&o);
 }
 
+/* The values of an FP8 directory again, but for two elements of its first expert: one that fits its block, one that outgrows it. */
+typedef struct { cdr_weights *w; int64_t param, at[2]; float x[2]; } two_changed;
+
+static cdr_status rows_but_two(void *ctx, int64_t p, int64_t first, int64_t n, int dtype, void *dst, cdr_err *err)
+{
+    two_changed *c = ctx;
+    const int64_t cols = 192;
+    CDR_CHECK(p == c->param && dtype == CDR_F32);
+    CDR_TRY(cdr_weights_read(c->w, p, first, n, dtype, dst, err));
+    for (int k = 0; k < 2; k++)
+        if (c->at[k] >= first * cols && c->at[k] < (first + n) * cols) ((float *)dst)[c->at[k] - first * cols] = c->x[k];
+    return CDR_OK;
+}
+
+static const uint8_t *bytes_of(const opened *o, const char *name, cdr_hf_tensor *x)
+{
+    T_CHECK(cdr_hf_tensor_at(o->d, cdr_hf_find(o->d, name), x, NULL) == CDR_OK);
+    return x->data;
+}
+
+/* Written again from FP8, a block keeps its scale and every code whose value did not change; a block that outgrows its scale gets a new one, a power of two
+ * where it was one. What is measured beforehand is what is read afterwards. */
+static void fp8_keeps_scales(void)
+{
+    static const char NAME[] = "model.layers.1.mlp.experts.0.gate_proj.weight", SCALE[] = "model.layers.1.mlp.experts.0.gate_proj.weight_scale_inv";
+    char from[1024], to[1100];
+    opened a, b;
+    cdr_err err = { 0 };
+    cdr_weights_out_stat stat;
+    (void)snprintf(from, sizeof from, "%s", in_dir("v3-fp8"));
+    for (int two = 0; two < 2; two++) {                    /* two: scales that are powers of two */
+        cdr_hf_tensor x, y;
+        (void)snprintf(to, sizeof to, "%s-again%d", from, two);
+        if (two) {
+            char file[1200];
+            T_CHECK(open_toy(from, &a, &err) == CDR_OK);
+            (void)bytes_of(&a, SCALE, &x);
+            (void)snprintf(file, sizeof file, "%s/%s", from, x.shard);
+            const float scale[4] = { 0x1p-7f, 0x1p-8f, 0x1p-7f, 0x1p-7f };
+            uint64_t header = 0;
+            int fd = open(file, O_RDWR);
+            T_CHECK(pread(fd, &header, 8, 0) == 8 && pwrite(fd, scale, sizeof scale, (off_t)(8 + header + x.t->begin)) == (ssize_t)sizeof scale);
+            (void)close(fd);
+            close_toy(&a);
+        }
+        T_CHECK(open_toy(from, &a, &err) == CDR_OK);
+        two_changed c = { .w = a.w, .at = { 3 * 192 + 5, 130 * 192 + 190 }, .x = { 0.25f, 9.0f } };
+        while (strncmp(cdr_model_stored(a.m, c.param).name, "model.layers.1.mlp.experts.{expert}.gate", 40) != 0) c.param++;
+        bool *touched = cdr_pool_alloc(pool, (size_t)cdr_model_params(a.m));
+        touched[c.param] = true;
+        cdr_weights_out o = { .model = a.m, .source = a.d, .touched = touched, .rows = rows_but_two, .ctx = &c, .experts = -1 };
+        T_CHECK(cdr_weights_write(to, &o, &stat, &err) == CDR_OK);
+        T_STR(err.text, "");
+        T_CHECK(open_toy(to, &b, &err) == CDR_OK);
+        const uint8_t *was = bytes_of(&a, NAME, &x), *is = bytes_of(&b, NAME, &y);
+        int64_t differ = 0, outside = 0, grown = 0;
+        for (int64_t i = 0; i < 160 * 192; i++) {
+            bool last = i / 192 >= 128 && i % 192 >= 128;
+            differ += was[i] != is[i];
+            outside += was[i] != is[i] && !last && i != c.at[0];
+            grown += was[i] != is[i] && last;
+        }
+        T_CHECK(differ > 2 && outside == 0 && grown > 1 && was[c.at[0]] != is[c.at[0]]);
+        float old[4], new[4], z[160 * 192], want[160 * 192];
+        memcpy(old, bytes_of(&a, SCALE, &x), sizeof old);
+        memcpy(new, bytes_of(&b, SCALE, &x), sizeof new);
+        T_CHECK(memcmp(old, new, 12) == 0 && new[3] == (two ? 0x1p-5f : 9.0f / 448));
+        T_CHECK(cdr_weights_read(a.w, c.param, 0, 160, CDR_F32, want, &err) == CDR_OK && cdr_weights_read(b.w, c.param, 0, 160, CDR_F32, z, &err) == CDR_OK);
+        for (int k = 0; k < 2; k++) want[c.at[k]] = c.x[k];
+        cdr_weights_round_fp8(160, 192, old, want);
+        T_CHECK(memcmp(want, z, sizeof z) == 0);
+        close_toy(&a);
+        close_toy(&b);
+    }
+}
+
 /* Parts of a fused tensor: the file has gate and up in one; one of them may change alone. */
 static const char FUSED[] =
     "extends: tiny-v3\n"
@@ -609,6 +685,7 @@ int main(int argc, char **argv)
     T_RUN(packed_experts_come_back);
     T_RUN(integers_are_refused);
     T_RUN(fp8_blocks);
+    T_RUN(fp8_keeps_scales);
     T_RUN(fused_tensors);
     T_RUN(hash_is_of_what_is_used);
     cdr_pool_free(pool);

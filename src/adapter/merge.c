@@ -17,7 +17,7 @@ void cdr_lora_add(const cdr_lora_pair *p, int64_t first, int64_t n, float *w_NK)
             if (s == 0) continue;
             for (int64_t k = 0; k < K; k++) row[k] += s * (double)a[h * K + k];
         }
-        for (int64_t k = 0; k < K; k++) w_NK[i * K + k] = (float)((double)w_NK[i * K + k] + row[k]);
+        for (int64_t k = 0; k < K; k++) if (row[k] != 0) w_NK[i * K + k] = (float)((double)w_NK[i * K + k] + row[k]);     /* -0 stays -0 */
     }
     cdr_free(row);
 }

@@ -2,7 +2,7 @@
  *
  * First every delta is added and rounded as it will be stored, and what survives is measured; below the threshold nothing is written. Then the
  * directory is written from the base's: tensors without an adapter are copied byte for byte. Packed experts are packed again with the scales
- * that they were packed with (--experts stored), or expanded to BF16 (--experts bf16). Rows are made when the writer asks: no model in memory.
+ * that they were packed with (--experts stored), or expanded to BF16 (--experts bf16); FP8 blocks keep their scales where they can. Rows are made when the writer asks: no model in memory.
  */
 #include "train/adapter.h"
 #include <math.h>
@@ -21,7 +21,7 @@ typedef struct {
 
 static bool is_packed(const work *w, int64_t i_param) { return cdr_weights_dtype(w->w, i_param) == CDR_MXFP4 && !w->bf16; }
 
-/* Written as FP8 with new scales: --experts bf16 expands routed experts only. */
+/* Written as FP8: --experts bf16 expands routed experts only. */
 static bool is_fp8(const work *w, const cdr_lora_pair *p) { return cdr_weights_fp8(w->w, p->i_param) && !(w->bf16 && p->experts > 0); }
 
 /* ---- what survives ---------------------------------------------------------------------------------------------------------------------- */
@@ -40,15 +40,15 @@ static void count(tally *t, const cdr_model *m, const cdr_lora_pair *p, int64_t 
     else (void)snprintf(t->where, sizeof t->where, "%s", name);
 }
 
-/* dtype: what the merged values are rounded to; fp8: to FP8 with scales of blocks instead. */
-static void add_rounded(int dtype, bool fp8, const float *w, const float *merged, int64_t N, int64_t K, cdr_lora_energy *x)
+/* dtype: what the merged values are rounded to; fp8: to FP8 instead, where blocks had these scales. */
+static void add_rounded(int dtype, const float *fp8, const float *w, const float *merged, int64_t N, int64_t K, cdr_lora_energy *x)
 {
     const int64_t n = N * K;
     char *raw = cdr_alloc((size_t)cdr_dtype_bytes(dtype, n) + 1);
     float *q = cdr_alloc(sizeof *q * (size_t)n);
     if (fp8) {
         memcpy(q, merged, sizeof *q * (size_t)n);
-        cdr_weights_round_fp8(N, K, q);
+        cdr_weights_round_fp8(N, K, fp8, q);
     } else {
         cdr_from_f32(dtype, merged, raw, n);
         cdr_to_f32(dtype, raw, q, n);
@@ -89,7 +89,11 @@ static cdr_status measure(work *w, const cdr_lora_pair *p, int64_t e, float *bas
         cdr_free(again);
         CDR_TRY(st);
     } else {
-        add_rounded(stored_as(w, p->i_param), fp8, base, merged, p->N, p->K, &x);
+        float *had = fp8 ? cdr_alloc(sizeof *had * (size_t)cdr_weights_fp8_blocks(p->N, p->K)) : NULL;
+        cdr_status st = fp8 ? cdr_weights_fp8_scales(w->w, p->i_param, e, had, err) : CDR_OK;
+        if (st == CDR_OK) add_rounded(stored_as(w, p->i_param), had, base, merged, p->N, p->K, &x);
+        cdr_free(had);
+        CDR_TRY(st);
     }
     count(packed ? &w->packed : fp8 ? &w->fp8 : &w->plain, w->m, p, e, &x);
     return CDR_OK;

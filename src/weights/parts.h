@@ -46,6 +46,8 @@ bool cdr__row_takes(const cdr_model_row *row, const char *format);
 cdr_status cdr__part_f32(cdr_weights *w, const cdr__part *p, int64_t f, int64_t at, int64_t n, float *dst, cdr_err *err);
 /* Refuses scales outside of 2 .. 252, but for blocks of nothing but zeros. */
 cdr_status cdr__check_scales(const char *tensor, const uint8_t *codes, const uint8_t *scales, int64_t n_blocks, cdr_err *err);
+/* n rows of blocks (128, fewer at the end), K columns, as FP8_128. scales: those that the blocks had, 0: none; on return those of the codes. */
+void cdr__fp8_encode(const float *x, int64_t n, int64_t K, uint8_t *codes, float *scales);
 /* Packs n values so that cdr__check_scales takes them; error and sum grow by |x - q| and |x|. false: not finite. */
 bool cdr__pack(const float *x, uint8_t *codes, uint8_t *scales, int64_t n, double *error, double *sum);
 

@@ -34,8 +34,10 @@ const cdr_weights_stat *cdr_weights_get_stat(const cdr_weights *w);
 /* cdr_dtype that parameter i is stored in (MXFP4: packed; FP8_128: BF16, as it is expanded); -1: absent from the directory. */
 int cdr_weights_dtype(const cdr_weights *w, int64_t i_param);
 bool cdr_weights_fp8(const cdr_weights *w, int64_t i_param);                            /* stored as FP8_128 */
-/* A matrix [N, K] as it is read after it was written as FP8_128. */
-void cdr_weights_round_fp8(int64_t N, int64_t K, float *x);
+/* A matrix [N, K] as it is read after it was written as FP8_128; had: the scales of its blocks before, which it keeps where it can (fp8.c); NULL: none. */
+void cdr_weights_round_fp8(int64_t N, int64_t K, const float *had, float *x);
+int64_t cdr_weights_fp8_blocks(int64_t N, int64_t K);                                   /* scales of a matrix */
+cdr_status cdr_weights_fp8_scales(cdr_weights *w, int64_t i_param, int64_t expert, float *scales, cdr_err *err);
 /* Rows as dtype, exact or rounded to nearest even; paddings and extra axes taken off. MXFP4 asked of a wider one packs it (rule of numerics.md). */
 cdr_status cdr_weights_read(cdr_weights *w, int64_t i_param, int64_t first_row, int64_t n_rows, int dtype, void *dst, cdr_err *err);
 /* A packed expert where it lies in its mapped file: codes [N, K / 2] and scales [N, K / 32]. Scales outside 2 .. 252 are an error that names the tensor. */

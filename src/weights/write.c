@@ -3,7 +3,7 @@
  * With a source its layout is kept: names and shards; a shard in which nothing changed is copied as a file, a tensor that did not change is
  * copied byte for byte, so are carried ones, side files, and the index where no tensor got another form. Packed experts that changed come packed, with
  * the source's scales (a value that was decoded with them gets its code back); packed anew: by the rule of tensor/mxfp4.c, never with a scale
- * that a reader refuses. FP8_128: scale_inv = max |x| / 448 of a block, codes nearest even.
+ * that a reader refuses. FP8_128: fp8.c; blocks keep the source's scales where they can.
  * Without a source tensors lie in the order of the model's parameters, as a state dictionary would have them.
  */
 #include "weights/parts.h"
@@ -15,7 +15,6 @@
 
 enum { COPY, VALUES, CODES, SCALES, FP8, FP8_SCALES };                /* what a tensor of the file is */
 enum { BLOCK_BYTES = 8 << 20, ROW_ELEMS = 1 << 20, NAME_BYTES = 1000 };
-static const float E4M3_MAX = 448;
 
 typedef struct { int what; int64_t param, file, source; } origin;     /* source: tensor of the directory, -1 */
 typedef struct { int kind, dtype; } form;                             /* that a parameter is written in */
@@ -214,40 +213,6 @@ static cdr_status put_values(job *j, int64_t i, int64_t f, cdr_err *err)
     return CDR_OK;
 }
 
-/* A matrix with 128 x 128 blocks: rows [r0, r0 + n) of x, at most 128. */
-static void encode_fp8(const float *x, int64_t n, int64_t K, uint8_t *codes, float *scales)
-{
-    for (int64_t c0 = 0; c0 < K; c0 += CDR__FP8_BLOCK) {
-        const int64_t width = CDR_MIN(K - c0, (int64_t)CDR__FP8_BLOCK);
-        float top = 0;
-        for (int64_t r = 0; r < n; r++)
-            for (int64_t c = c0; c < c0 + width; c++) top = fmaxf(top, fabsf(x[r * K + c]));
-        const float scale = top > 0 ? top / E4M3_MAX : 1.0f;
-        scales[c0 / CDR__FP8_BLOCK] = scale;
-        for (int64_t r = 0; r < n; r++)
-            for (int64_t c = c0; c < c0 + width; c++) {
-                float v = fminf(fmaxf(x[r * K + c] / scale, -E4M3_MAX), E4M3_MAX);
-                cdr_from_f32(CDR_F8_E4M3, &v, codes + r * K + c, 1);
-            }
-    }
-}
-
-void cdr_weights_round_fp8(int64_t N, int64_t K, float *x)
-{
-    const int64_t blocks = cdr_ceil_div(K, CDR__FP8_BLOCK);
-    uint8_t *codes = cdr_alloc((size_t)(CDR__FP8_BLOCK * K));
-    float *scales = cdr_alloc(sizeof *scales * (size_t)blocks);
-    for (int64_t r0 = 0; r0 < N; r0 += CDR__FP8_BLOCK) {
-        const int64_t n = CDR_MIN(N - r0, (int64_t)CDR__FP8_BLOCK);
-        float *at = x + r0 * K;
-        encode_fp8(at, n, K, codes, scales);
-        cdr_to_f32(CDR_F8_E4M3, codes, at, n * K);
-        for (int64_t i = 0; i < n * K; i++) at[i] = cdr_bf16_to_f32(cdr_f32_to_bf16(at[i] * scales[i % K / CDR__FP8_BLOCK]));
-    }
-    cdr_free(codes);
-    cdr_free(scales);
-}
-
 /* Packed in the source, and still: its rows come packed. */
 static bool repacked(const job *j, int64_t i) { return j->from && j->part[i].kind == CDR__MXFP4 && j->form[i].kind == CDR__MXFP4; }
 
@@ -257,7 +222,7 @@ static cdr_status pack_rows(job *j, int64_t i, int64_t f, int64_t row, int64_t n
     const int64_t at = row * p->cols, k = n * p->cols;
     uint8_t *codes = j->made.codes + at / 2, *scales = j->made.scales + at / CDR__MX;
     if (j->form[i].kind == CDR__FP8_128) {
-        encode_fp8(x, n, p->cols, j->made.codes + at, (float *)(void *)j->made.scales + row / CDR__FP8_BLOCK * cdr_ceil_div(p->cols, CDR__FP8_BLOCK));
+        cdr__fp8_encode(x, n, p->cols, j->made.codes + at, (float *)(void *)j->made.scales + row / CDR__FP8_BLOCK * cdr_ceil_div(p->cols, CDR__FP8_BLOCK));
         return CDR_OK;
     }
     if (repacked(j, i)) {                      /* x: blocks of codes and a scale */
@@ -288,6 +253,9 @@ static cdr_status make_packed(job *j, int64_t i, int64_t f, cdr_err *err)
     const int64_t step = j->form[i].kind == CDR__FP8_128 ? CDR__FP8_BLOCK : fit;
     float *x = cdr_alloc(sizeof *x * (size_t)(CDR_MIN(step, rows) * p->cols) + 1);
     cdr_status st = CDR_OK;
+    memset(j->made.scales, 0, (size_t)p->file_elems / 8 + 16);
+    if (j->from && p->kind == CDR__FP8_128 && j->form[i].kind == CDR__FP8_128)        /* the scales that its blocks had */
+        st = cdr_weights_fp8_scales(j->from, i, f, (float *)(void *)j->made.scales, err);
     for (int64_t at = 0; at < rows && st == CDR_OK; at += step) {
         int64_t k = CDR_MIN(step, rows - at);
         st = rows_of(j, i, f * rows + at, k, repacked(j, i) ? CDR_MXFP4 : CDR_F32, x, err);
