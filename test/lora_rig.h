@@ -9,11 +9,8 @@
 #define CADRE_LORA_RIG_H
 #include "models/models.h"
 #include "run/run.h"
+#include "forked.h"
 #include "mapped_rig.h"
-#include "test.h"
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { LORA_T = 96, LORA_STEPS = 10, LORA_VOCAB = 64, LORA_SEED = 5, LORA_PARAMS = 320, LORA_FLOATS = 12000000, LORA_EXPERTS = 8, LORA_LAYERS = 4 };
 
@@ -48,16 +45,10 @@ typedef struct {
     lora_param param[LORA_PARAMS]; int n_params, n_calls, n_exchanges, n_panels;       /* exchanges: calls of the step that send rows to other ranks;
                                                                                                       panels: weights that lie so */
     int64_t n_floats, slab_bytes, planned_bytes, n_mapped;     /* mapped: stacks that stay in a file */
-    int status; char text[1200];
     float data[LORA_FLOATS];
 } lora_result;
 
-static inline lora_result *lora_shared(void)
-{
-    lora_result *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (r == MAP_FAILED) abort();
-    return r;
-}
+static inline lora_result *lora_shared(void) { return forked_memory(sizeof(lora_result)); }
 
 static inline lora_run lora_default(void)
 {
@@ -360,30 +351,14 @@ static inline cdr_status lora_body(const lora_run *c, int rank, lora_result *r, 
     return CDR_OK;
 }
 
-/* In processes of its own (ranks fork before any OpenMP region); the exit code, 0 on success. */
+typedef struct { const lora_run *c; lora_result *r; } lora_job;
+static inline cdr_status lora_rank(void *job, int rank, cdr_err *err) { return lora_body(((lora_job *)job)->c, rank, ((lora_job *)job)->r, err); }
+
+/* 0 on success */
 static inline int lora_go(const lora_run *c, lora_result *r)
 {
-    fflush(stdout);
-    fflush(stderr);
-    if (madvise(r, sizeof *r, MADV_REMOVE) != 0) memset(r, 0, sizeof *r);
-    pid_t pid = fork();
-    if (pid == 0) {
-        cdr_err err = { CDR_OK, "", "" };
-        int rank = 0, code = 0, n = c->replicate * c->shard;
-        if (n > 1 && cdr_shm_launch(n, "none", NULL, &rank, &code, &err) != CDR_OK) _exit(99);
-        if (rank < 0) _exit(code);
-        cdr_status st = lora_body(c, rank, r, &err);
-        if (st != CDR_OK) {
-            r->status = (int)st;
-            snprintf(r->text, sizeof r->text, "%s", err.text);
-        }
-        _exit((int)st);
-    }
-    int status = 0;
-    waitpid(pid, &status, 0);
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (code != 0) fprintf(stderr, "  exit %d: %s\n", code, r->text);
-    return code;
+    forked_clear(r, sizeof *r);
+    return forked_go(c->replicate * c->shard, lora_rank, &(lora_job){ c, r });
 }
 
 static inline bool lora_equal(const lora_result *a, const lora_result *b)

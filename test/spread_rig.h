@@ -8,6 +8,7 @@
  */
 #ifndef CADRE_SPREAD_RIG_H
 #define CADRE_SPREAD_RIG_H
+#include "forked.h"
 #include "sparse_rig.h"
 
 enum { SHARDS = 8, MAX_STEPS = 3, EXPERTS = 16, TOP_K = 4, LAYERS = 4, MAX_PARAMS = 400, MAX_BYTES = 1 << 26, N_PARTS = 5 };
@@ -37,9 +38,7 @@ static spread_result *spread_out;
 
 static inline spread_result *spread_shared(void)
 {
-    spread_result *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (r == MAP_FAILED) abort();
-    return r;
+    return forked_memory(sizeof(spread_result));
 }
 
 static inline spread spread_default(void)
@@ -242,7 +241,7 @@ static inline bool spread_go(const spread *c, spread_result *r)
     char said[4096];
     fflush(stdout);
     fflush(stderr);
-    if (madvise(r, sizeof *r, MADV_REMOVE) != 0) memset(r, 0, sizeof *r);
+    forked_clear(r, sizeof *r);
     spread_job = *c;
     spread_job.s.n_micro = SHARDS / (c->s.replicate * c->s.shard);
     spread_out = r;

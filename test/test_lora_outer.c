@@ -3,11 +3,7 @@
  * the base, every layout, recomputation, resuming. Forward and gradients are compared with those of folded matrices, W + s B A.
  * Source: spec/known-failures.md, C; spec/operators.md, 4.3; spec/interface.md, 3.3.
  */
-#include "io/io.h"
-#include "lora_rig.h"
-#include "train/session.h"
-
-static lora_result *ref, *got;
+#include "lora_check.h"
 
 static lora_run outer(void)
 {
@@ -46,50 +42,6 @@ static void zero_b_is_the_base_to_the_bit(void)
 }
 
 /* ---- folded matrices ---- */
-/* Relative Frobenius distance of m = 0.1 g (one step, no clipping) of a parameter to want. */
-static double distance(const lora_param *p, const double *want)
-{
-    double d = 0, s = 0;
-    for (int64_t i = 0; i < p->n; i++) {
-        double x = 10 * (double)got->data[p->at + p->n + i];
-        d += (x - want[i]) * (x - want[i]);
-        s += want[i] * want[i];
-    }
-    return s > 0 ? sqrt(d / s) : d > 0 ? INFINITY : 0;
-}
-
-/* With G_e the gradient of the folded matrix: gate and up have dA = sum_e s B_e^T G_e, dB_e = s G_e A^T; down has dA_e = s B^T G_e,
- * dB = sum_e s G_e A_e^T. */
-static void check_pair(const lora_run *c, cdr_pool *pool, const lora_param *w)
-{
-    const char *na = lora_name(pool, w->name, "A"), *nb = lora_name(pool, w->name, "B");
-    if (strstr(w->name, ".w2.")) nb = lora_shared_name(pool, nb);
-    else na = lora_shared_name(pool, na);
-    const lora_param *pa = lora_find(got, na), *pb = lora_find(got, nb);
-    const int64_t down = strstr(w->name, ".w2.") != NULL, E = LORA_EXPERTS, r = c->expert_rank, a_of = down, b_of = !down;       /* 1: one for each expert */
-    T_CHECK(pa && pb);
-    if (!pa || !pb) return;
-    const int64_t K = pa->n / r / (a_of ? E : 1), N = pb->n / r / (b_of ? E : 1);
-    T_CHECK(N * K * E == w->n);
-    double *da = calloc((size_t)pa->n, sizeof *da), *db = calloc((size_t)pb->n, sizeof *db);
-    for (int64_t e = 0; e < E; e++)
-        for (int64_t i = 0; i < N; i++)
-            for (int64_t j = 0; j < K; j++) {
-                double g = (double)c->scale * 10 * (double)ref->data[w->at + w->n + (e * N + i) * K + j];
-                for (int64_t h = 0; h < r; h++) {
-                    db[(b_of * e * N + i) * r + h] += g * (double)lora_a(na, K, (a_of * e * r + h) * K + j);
-                    da[(a_of * e * r + h) * K + j] += g * (double)lora_b(nb, (b_of * e * N + i) * r + h);
-                }
-            }
-    const double d[] = { distance(pa, da), distance(pb, db) };
-    for (int k = 0; k < 2; k++) {
-        if (!(d[k] < 1e-4)) fprintf(stderr, "  d%c of %s: relative distance %.3g\n", k ? 'B' : 'A', w->name, d[k]);
-        T_CHECK(d[k] < 1e-4 && d[k] > 0);
-    }
-    free(da);
-    free(db);
-}
-
 /* Square experts (latent 32, width 32), where a swapped gate and up would have the right shapes, and others: B of each is drawn from a stream
  * of its own, so a swap is another model. */
 static void as_folded_matrices(void)
@@ -111,8 +63,7 @@ static void as_folded_matrices(void)
         int pairs = 0;
         for (int i = 0; i < ref->n_params; i++) {
             if (ref->param[i].frozen || !strstr(ref->param[i].name, "{expert}")) continue;
-            check_pair(&c, pool, &ref->param[i]);
-            pairs++;
+            pairs += check_pair(&c, pool, &ref->param[i]);
         }
         T_CHECK(pairs == 3 * 3);
     }
@@ -120,19 +71,6 @@ static void as_folded_matrices(void)
 }
 
 /* ---- what moves ---- */
-static double moved(const lora_param *p, int64_t from, int64_t n)
-{
-    double s = 0;
-    for (int64_t i = from; i < from + n; i++) s += fabs((double)got->data[p->at + i] - (double)ref->data[p->at + i]);
-    return s;
-}
-
-static int layer_of(const char *name)
-{
-    const char *at = strstr(name, "layers.");
-    return at ? atoi(at + 7) : -1;
-}
-
 static void every_b_moves_and_the_base_does_not(void)
 {
     lora_run c = experts_alone();
@@ -172,17 +110,6 @@ static void layer_one_alone(void)
 }
 
 /* ---- layouts ---- */
-static void same(lora_run c, const char *what)
-{
-    const int code = lora_go(&c, got);
-    const bool equal = code == 0 && lora_equal(ref, got);
-    if (code == 0 && !equal) fprintf(stderr, "  %s: losses %.9g %.9g against %.9g %.9g\n", what, got->loss[0], got->loss[1], ref->loss[0], ref->loss[1]);
-    for (int i = 0, n = 0; code == 0 && !equal && i < ref->n_params && n < 3; i++)
-        if (memcmp(ref->data + ref->param[i].at, got->data + ref->param[i].at, sizeof(float) * 3 * (size_t)ref->param[i].n) != 0 && ++n > 0)
-            fprintf(stderr, "  %s: %s differs\n", what, ref->param[i].name);
-    T_CHECK(equal);
-}
-
 /* Losses, norms, weights and states. Ranks that FSDP, and expert groups, spread them over; big: shared factors large enough to be split. */
 static void one_curve_on_every_layout(void)
 {
@@ -247,7 +174,7 @@ static const char *leaf_of(const char *name, char *leaf, size_t bytes)
 static double eval_loss(const char *model_name, const char *leaf, bool experts, int form, bool filled, int *n_adapters)
 {
     cdr_pool *pool = cdr_pool_new();
-    cdr_err err = { CDR_OK, "", "" };
+    err = (cdr_err){ 0 };
     cdr_model_spec spec = { .path = model_name };
     cdr_model *model;
     double sums[1] = { NAN };
@@ -298,7 +225,7 @@ out:
 static int kinds_of(const char *model_name, char kind[][200], int max, bool *experts)
 {
     cdr_pool *pool = cdr_pool_new();
-    cdr_err err = { CDR_OK, "", "" };
+    err = (cdr_err){ 0 };
     cdr_model_spec spec = { .path = model_name };
     cdr_model *model;
     int n = 0;
@@ -338,38 +265,9 @@ static void every_module_of_every_family(void)
 }
 
 /* ---- recipes ---- */
-static cdr_session s;
-static cdr_err err;
-#define BASE "model: {path: tiny-k31}\ndata: {train: data/none.txt}\ntrain: {steps: 1}\n"
-
-static cdr_status resolve(const char *lora)
-{
-    char text[900];
-    snprintf(text, sizeof text, BASE "%s", lora);
-    memset(&s, 0, sizeof s);
-    s.pool = cdr_pool_new();
-    err = (cdr_err){ 0 };
-    cdr_recipe_text t = { text, strlen(text), "r.yaml", "r" };
-    cdr_status st = cdr_recipe_parse(&t, NULL, s.pool, &s.r, &err);
-    if (st == CDR_OK) st = cdr__session_model(&s, &err);
-    if (st == CDR_OK) st = cdr_recipe_resolve_ranks(&s.r, 1, &err);
-    if (st == CDR_OK) cdr__session_mesh(&s, 0, 1);
-    if (st == CDR_OK) st = cdr__session_opts(&s, CDR_DEV_CPU, cdr_cpu_isa(NULL), 1, &err);
-    return st;
-}
-
-static const cdr_adapter *find_adapter(const char *end)
-{
-    for (int i = 0; i < s.opts.n_adapters; i++) {
-        const size_t n = strlen(s.opts.adapters[i].param), k = strlen(end);
-        if (n > k && strcmp(s.opts.adapters[i].param + n - k, end) == 0) return &s.opts.adapters[i];
-    }
-    return NULL;
-}
-
 static void recipes(void)
 {
-    T_CHECK(resolve("lora: {rank: 16, targets: [o_proj], experts: shared_outer}\n") == CDR_OK && s.opts.n_adapters == 8 + 7 * 3);
+    T_CHECK(adapters_of("lora: {rank: 16, targets: [o_proj], experts: shared_outer}\n") == 8 + 7 * 3);
     const cdr_adapter *gate = find_adapter("layers.5.block_sparse_moe.experts.{expert}.w1.weight"),
                       *up = find_adapter("layers.5.block_sparse_moe.experts.{expert}.w3.weight"),
                       *down = find_adapter("layers.5.block_sparse_moe.experts.{expert}.w2.weight"), *o = find_adapter("layers.5.self_attn.o_proj.weight");
@@ -377,22 +275,19 @@ static void recipes(void)
     if (!gate || !up || !down || !o) return;
     T_CHECK(gate->form == CDR_ADAPTER_SHARED_A && up->form == CDR_ADAPTER_SHARED_A && down->form == CDR_ADAPTER_SHARED_B && o->form == CDR_ADAPTER_EACH);
     T_CHECK(s.r.lora.expert_rank == 4 && gate->rank == 4 && gate->scale == 2.0f);      /* 16 // top-4; alpha / rank stays */
-    cdr_pool_free(s.pool);
-    T_CHECK(resolve("lora: {rank: 16, targets: [], scaling: rslora, experts: shared_outer, expert_rank: 9, exclude: [w3], layers: '1-2'}\n") == CDR_OK);
-    T_CHECK(s.opts.n_adapters == 4 && s.opts.adapters[0].rank == 9 && s.opts.adapters[0].scale == 6.0f);       /* 2 x 9 / sqrt 9 */
-    cdr_pool_free(s.pool);
-    T_CHECK(resolve("lora: {targets: [], experts: shared_outer, rank_pattern: {'re:.*layers\\.1\\..*w1': 5, w1: 3, '*.w2': 7}, alpha_pattern: {w2: 14}}\n") == CDR_OK);
+    close_session();
+    T_CHECK(adapters_of("lora: {rank: 16, targets: [], scaling: rslora, experts: shared_outer, expert_rank: 9, exclude: [w3], layers: '1-2'}\n") == 4);
+    T_CHECK(s.opts.adapters[0].rank == 9 && s.opts.adapters[0].scale == 6.0f);       /* 2 x 9 / sqrt 9 */
+    close_session();
+    T_CHECK(resolve_section("lora: {targets: [], experts: shared_outer, rank_pattern: {'re:.*layers\\.1\\..*w1': 5, w1: 3, '*.w2': 7}, alpha_pattern: {w2: 14}}\n") == CDR_OK);
     gate = find_adapter("layers.1.block_sparse_moe.experts.{expert}.w1.weight"), up = find_adapter("layers.2.block_sparse_moe.experts.{expert}.w1.weight");
     down = find_adapter("layers.2.block_sparse_moe.experts.{expert}.w2.weight");
     T_CHECK(gate && gate->rank == 5 && gate->scale == 2.0f && up && up->rank == 3 && down && down->rank == 7 && down->scale == 2.0f);
-    cdr_pool_free(s.pool);
-    T_CHECK(resolve("lora: {targets: [w2]}\n") == CDR_EUSER);
-    T_STR(err.id, "lora.bad-target");
-    T_HAS(err.text, "Set lora.experts=per_expert or shared_outer");
-    cdr_pool_free(s.pool);
-    T_CHECK(resolve("lora: {dropout: 0.1}\n") == CDR_EUSER);
+    close_session();
+    refused("lora: {targets: [w2]}\n", "lora.bad-target", "Set lora.experts=per_expert or shared_outer");
+    T_CHECK(resolve_section("lora: {dropout: 0.1}\n") == CDR_EUSER);
     T_HAS(err.text, "dropout");
-    cdr_pool_free(s.pool);
+    close_session();
 }
 
 /* What is not there is refused: a factor that no product could share, of one matrix, of two operators. */
@@ -433,8 +328,7 @@ static void forms_that_are_refused(void)
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
-    ref = lora_shared();
-    got = lora_shared();
+    open_results();
     T_RUN(one_curve_on_every_layout);                          /* ranks are forked before this process has threads */
     T_RUN(options_of_the_base_hold);
     T_RUN(zero_b_is_the_base_to_the_bit);

@@ -5,10 +5,7 @@
 #define CADRE_TINY_H
 #include "models/models.h"
 #include "run/run.h"
-#include "test.h"
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "forked.h"
 
 static const char tiny_yaml[] =
     "description: 1\n"
@@ -47,15 +44,9 @@ typedef struct {
     char nonfinite[128];
     int64_t n_weights, slab_bytes, planned_bytes;
     float weights[TINY_MAX_WEIGHTS];
-    int status; char text[1200];
 } tiny_result;
 
-static inline tiny_result *tiny_shared(void)
-{
-    tiny_result *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (r == MAP_FAILED) abort();
-    return r;
-}
+static inline tiny_result *tiny_shared(void) { return forked_memory(sizeof(tiny_result)); }
 
 /* Tokens of logical shard id of a step: three packed documents, the last rows untrained. */
 static inline int64_t tiny_shard(int64_t step, int64_t id, int32_t *tokens, int32_t *targets, int32_t *start, int32_t *pos)
@@ -235,29 +226,14 @@ static inline cdr_status tiny_body(const tiny_run *c, int rank, tiny_result *r, 
     return CDR_OK;
 }
 
-/* Runs in a process of its own (ranks fork before any OpenMP region), 0 on success. */
+typedef struct { const tiny_run *c; tiny_result *r; } tiny_job;
+static inline cdr_status tiny_rank(void *job, int rank, cdr_err *err) { return tiny_body(((tiny_job *)job)->c, rank, ((tiny_job *)job)->r, err); }
+
+/* 0 on success */
 static inline int tiny_go(const tiny_run *c, tiny_result *r)
 {
-    fflush(stdout);
-    fflush(stderr);
-    memset(r, 0, sizeof *r);
-    pid_t pid = fork();
-    if (pid == 0) {
-        cdr_err err = { CDR_OK, "", "" };
-        int rank = 0, code = 0, n = c->replicate * c->shard;
-        if (n > 1 && cdr_shm_launch(n, "none", NULL, &rank, &code, &err) != CDR_OK) _exit(99);
-        if (rank < 0) _exit(code);
-        cdr_status st = tiny_body(c, rank, r, &err);
-        if (st != CDR_OK) {
-            fprintf(stderr, "  rank %d: %s\n", rank, err.text);
-            r->status = (int)st;
-            snprintf(r->text, sizeof r->text, "%s", err.text);
-        }
-        _exit((int)st);
-    }
-    int status = 0;
-    waitpid(pid, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    forked_clear(r, sizeof *r);
+    return forked_go(c->replicate * c->shard, tiny_rank, &(tiny_job){ c, r });
 }
 
 static inline tiny_run tiny_default(void)
