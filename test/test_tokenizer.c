@@ -530,6 +530,117 @@ static void canonical_composition(void)
     }
 }
 
+/* ---- cuts that change nothing ------------------------------------------------------------------------------------- */
+
+/* Letters of which every pair is a token, so that hardly a border moves without another id. */
+static const char LETTERS[] = "aB \n1,'s";
+enum { N_LETTERS = sizeof LETTERS - 1 };
+
+static const char *mapped(char c)
+{
+    static char text[8][8];
+    static int k;
+    char *s = text[k = (k + 1) % 8];
+    (void)snprintf(s, 8, "%s%c", c == ' ' || c == '\n' ? "\xc4" : "", c == ' ' ? 0xa0 : c == '\n' ? 0x8a : c);
+    return s;
+}
+
+/* tokenizer.json of these pairs with a list of pre-tokenizers in front of ByteLevel. */
+static void pairs_json(const char *name, const char *normalizer, const char *pre, const char *added)
+{
+    cdr_text vocab = { 0 }, merges = { 0 }, list = { 0 };
+    for (int i = 0; i < N_LETTERS * N_LETTERS; i++) {
+        const char *a = mapped(LETTERS[i / N_LETTERS]), *b = mapped(LETTERS[i % N_LETTERS]);
+        cdr_text_printf(&vocab, ",\"%s%s\":%d", a, b, 256 + i);
+        cdr_text_printf(&merges, "%s[\"%s\",\"%s\"]", i ? "," : "[", a, b);
+    }
+    cdr_text_printf(&merges, "]");
+    cdr_text_printf(&list, "{\"type\":\"Sequence\",\"pretokenizers\":[%s{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}]}", pre);
+    put_json(name, &(parts){ .vocab = vocab.s, .merges = merges.s, .normalizer = normalizer, .pre = list.s, .added = added });
+    cdr_text_free(&vocab);
+    cdr_text_free(&merges);
+    cdr_text_free(&list);
+}
+
+static void pairs_ranks(const char *name)
+{
+    static char pair[N_LETTERS * N_LETTERS][3];
+    const char *more[N_LETTERS * N_LETTERS];
+    for (int i = 0; i < N_LETTERS * N_LETTERS; i++) {
+        pair[i][0] = LETTERS[i / N_LETTERS];
+        pair[i][1] = LETTERS[i % N_LETTERS];
+        more[i] = pair[i];
+    }
+    ranks_file(name, more, N_LETTERS * N_LETTERS, NULL);
+}
+
+#define SPLIT(regex) "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex "\"},\"behavior\":\"Isolated\"},"
+#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define LINES "\\\\p{L}+|\\\\s*[\\\\r\\\\n]+|\\\\s+"
+
+/* Wherever the tokenizer says that a text can be cut: the ids of the whole are those of its parts. places: how many it finds, at least. */
+static void cuts_of(cdr_tokenizer *tok, const char *name, int places)
+{
+    static const char *const more[] = { "\xe4\xbd\xa0", "\xcc\x81", "\xc3\xa9", "\xe3\x80\x80", "\xff", "\xe4\xbd", "   ", "\n\n" };
+    enum { N = 500, ROUNDS = 12 };
+    int32_t whole[4 * N], part[4 * N];
+    int n_places = 0, bad = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        char text[N + 8];
+        size_t n = 0;
+        for (int i = 0; n < N; i++) {
+            uint64_t x = cdr_rng_u64((cdr_rng_key){ 7, (uint64_t)round, 0 }, (uint64_t)i);
+            const char *s = x % 8 == 0 ? more[x / 8 % CDR_COUNT(more)] : (const char[]){ LETTERS[x / 8 % N_LETTERS], 0 };
+            for (; *s; s++) text[n++] = *s;
+        }
+        int64_t k = cdr_tokenizer_encode(tok, text, n, whole);
+        for (size_t at = 1; (at = cdr_tokenizer_cut(tok, text, n, at)) < n; at++, n_places++) {
+            int64_t a = cdr_tokenizer_encode(tok, text, at, part), b = cdr_tokenizer_encode(tok, text + at, n - at, part + a);
+            bad += a + b != k || memcmp(whole, part, sizeof *part * (size_t)k) != 0;
+        }
+    }
+    if (bad || n_places < places) fprintf(stderr, "  %s: %d of %d cuts change the ids\n", name, bad, n_places);
+    T_CHECK(bad == 0 && n_places >= places && (places > 0 || n_places == 0));
+}
+
+static void a_cut_leaves_ids_as_they_are(void)
+{
+    static const char *const patterns[] = { "o200k", "cl100k" }, *const golden[] = { "deepseek", "digit_runs", "digits", "gpt4o", "llama3", "qwen2" };
+    static const struct { const char *name, *normalizer, *pre, *added; int places; } pairs[] = {
+        { "no split", NULL, "", NULL, 0 },
+        { "gpt2", NULL, SPLIT(GPT2), NULL, 600 },
+        { "nfc", "{\"type\":\"NFC\"}", SPLIT(GPT2), NULL, 500 },
+        { "digits alone", NULL, "{\"type\":\"Digits\",\"individual_digits\":true},", NULL, 400 },
+        { "digits, then gpt2", NULL, "{\"type\":\"Digits\",\"individual_digits\":true}," SPLIT(GPT2), NULL, 900 },
+        { "holes", NULL, SPLIT("a+B") SPLIT("1 ?"), NULL, 60 },
+        { "a run of spaces that was added", NULL, SPLIT(" ") SPLIT("[aB1]"), "[{\"id\":400,\"content\":\"   \",\"special\":false}]", 60 },
+        { "added beside words", NULL, SPLIT(LINES), "[{\"id\":400,\"content\":\"\\n\\n\",\"special\":false,\"single_word\":true}]", 0 },
+    };
+    cdr_tokenizer *tok = NULL;
+    cdr_err err = { 0 };
+    pairs_ranks("pairs.model");
+    for (int i = 0; i < CDR_COUNT(patterns); i++) {
+        cdr_tokenizer_spec s = { .type = "tiktoken", .dir = dir, .file = "pairs.model", .pattern = patterns[i] };
+        T_CHECK(cdr_tokenizer_open(&s, &tok, &err) == CDR_OK);
+        cuts_of(tok, patterns[i], 600);
+        cdr_tokenizer_close(tok);
+    }
+    for (int i = 0; i < CDR_COUNT(pairs); i++) {
+        pairs_json("pairs.json", pairs[i].normalizer, pairs[i].pre, pairs[i].added);
+        T_CHECK(open_at("hf_bpe", "pairs.json", 0, 0, &tok, &err) == CDR_OK);
+        T_STR(err.text, "");
+        if (tok) cuts_of(tok, pairs[i].name, pairs[i].places);
+        cdr_tokenizer_close(tok);
+    }
+    for (int i = 0; i < CDR_COUNT(golden); i++) {
+        char file[40];
+        (void)snprintf(file, sizeof file, "%s.json", golden[i]);
+        T_CHECK(cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = "hf_bpe", .dir = "test/golden/tokenizer", .file = file }, &tok, &err) == CDR_OK);
+        cuts_of(tok, golden[i], 500);
+        cdr_tokenizer_close(tok);
+    }
+}
+
 /* ---- what tiktoken and tokenizers say (tools/peers/tokenizers.py golden) --------------------------------------- */
 
 static void one_case(const cdr_json *j, cdr_tokenizer **tok, cdr_text *file)
@@ -613,6 +724,7 @@ int main(int argc, char **argv)
     T_RUN(what_json_cannot_say);
     T_RUN(added_and_odd_tokens);
     T_RUN(canonical_composition);
+    T_RUN(a_cut_leaves_ids_as_they_are);
     T_RUN(ids_of_the_packages);
     (void)cdr_remove_tree(dir, &err);
     return t_end();

@@ -305,6 +305,70 @@ static void text_as_words(void)
     cdr_tokenizer_close(bpe);
 }
 
+/* parts.json: a tokenizer.json with this instead of its pre-tokenizer. */
+static void put_parts_json(const char *from, const char *pre_tokenizer)
+{
+    char *text;
+    cdr_err err = { 0 };
+    cdr_text out = { 0 };
+    T_CHECK(cdr_file_read(from, 1 << 20, &text, NULL, &err) == CDR_OK);
+    char *at = strstr(text, "\"pre_tokenizer\":"), *behind = strstr(text, ",\"post_processor\":");
+    T_CHECK(at && behind && at < behind);
+    cdr_text_printf(&out, "%.*s\"pre_tokenizer\":%s%s", (int)(at - text), text, pre_tokenizer, behind);
+    put("parts.json", out.s);
+    cdr_text_free(&out);
+    cdr_free(text);
+}
+
+/* The one document of a file has the ids of its text in one piece, and [EOS]. */
+static void same_as_in_one_piece(const char *file, const char *text, size_t size, const cdr_tokenizer_spec *spec)
+{
+    cdr_err err = { 0 };
+    cdr_tokenizer *t = NULL;
+    T_CHECK(cdr_tokenizer_open(spec, &t, &err) == CDR_OK);
+    T_STR(err.text, "");
+    if (!t) return;
+    cdr_data_source src = { .path = in_dir(file) };
+    cdr_data_opts o = opts_of(&src, 1);
+    o.tokenizer = t;
+    o.threads = 2;
+    int32_t *want = malloc(sizeof *want * (size_t)(cdr_tokenizer_room(t, size) + 1)), *ids = malloc(sizeof *ids * (size_t)(cdr_tokenizer_room(t, size) + 1));
+    bool *trained = malloc((size_t)cdr_tokenizer_room(t, size) + 1);
+    int64_t n = cdr_tokenizer_encode(t, text, size, want);
+    if (cdr_tokenizer_eos(t) >= 0) want[n++] = cdr_tokenizer_eos(t);
+    cdr_data *d = open_or_fail(&o);
+    T_CHECK(cdr_data_docs(d, false) == 1 && cdr_data_doc_at(d, false, 0).n == n);
+    if (cdr_data_doc_at(d, false, 0).n == n) {
+        cdr_data_doc_tokens(d, false, 0, 0, n, ids, trained);
+        T_CHECK(memcmp(ids, want, sizeof *want * (size_t)n) == 0);
+    }
+    cdr_data_close(d);
+    cdr_tokenizer_close(t);
+    free(want);
+    free(ids);
+    free(trained);
+}
+
+/* A text that is cut for several threads: blank lines in front of words, where GPT-2's pattern looks ahead; words over each place where the pattern kimi counts
+ * 400,000 characters; a tokenizer that knows no place. */
+static void parts_of_a_text(void)
+{
+    static const char *const words[] = { " the", " of", "word", "\n", " \n\n", "  ", ", ", "'ll", " 12", " \xe4\xbd\xa0\xe5\xa5\xbd", "\n\nThe", "(x)" };
+    static const char *const pre[] = { "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}",
+                                       "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}" };
+    cdr_text text = { 0 };
+    for (uint64_t i = 0; text.n < 9 << 18; i++) cdr_text_printf(&text, "%s", words[draw(i) % CDR_COUNT(words)]);
+    put("parts.txt", text.s);
+    for (int i = 0; i < 2; i++)
+        same_as_in_one_piece("parts.txt", text.s, text.n, &(cdr_tokenizer_spec){ .type = "tiktoken", .dir = "test/golden/tokenizer", .file = "tiktoken.model",
+                                                                                 .pattern = i ? "cl100k" : "kimi" });
+    for (int i = 0; i < CDR_COUNT(pre); i++) {
+        put_parts_json("test/golden/tokenizer/digits.json", pre[i]);
+        same_as_in_one_piece("parts.txt", text.s, text.n, &(cdr_tokenizer_spec){ .type = "hf_bpe", .dir = dir, .file = "parts.json" });
+    }
+    cdr_text_free(&text);
+}
+
 /* A large file of conversations: the same words whatever the threads, from the cache too; another option is another entry; an error is the first
  * of the file. */
 static void cache_and_threads(void)
@@ -368,6 +432,7 @@ int main(int argc, char **argv)
     T_RUN(packed_and_read_again);
     T_RUN(token_files_of_others);
     T_RUN(text_as_words);
+    T_RUN(parts_of_a_text);
     T_RUN(cache_and_threads);
     rig_close();
     return t_end();

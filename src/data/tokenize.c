@@ -2,8 +2,8 @@
  *
  * The file is cut into records by one thread (which costs a look at each byte); jobs of about JOB_BYTES of them are worked on by data.threads
  * threads, a round of jobs at a time, and joined in the file's order: neither words nor the record that an error names depend on the number
- * of threads. A text is cut into parts of PART_BYTES or more before a letter that follows a line break, where every pre-tokenizer that is read
- * here has a border; so the parts' tokens are those of the whole.
+ * of threads. A text is cut into parts of PART_BYTES or more, only where its tokenizer knows that the parts' tokens are those of the whole
+ * (cdr_tokenizer_cut); where it knows no such place, the text is one part.
  *
  * Cache: CACHE/tokens/KEY.tokens, KEY a hash of the file's bytes, the tokenizer, the chat format with what it reads, all options that words
  * depend on, and this program itself: another build may render otherwise. One process makes a file, others that need it wait on its lock.
@@ -242,21 +242,16 @@ static cdr_status next_of_reader(void *from, cdr__record *rec, bool *more, cdr_e
     return cdr__reader_next(from, rec, more, err);
 }
 
-typedef struct { const char *at, *end; } parts;
+typedef struct { const cdr_tokenizer *tok; const char *at, *end; } parts;
 
 static cdr_status next_part(void *from, cdr__record *rec, bool *more, cdr_err *err)
 {
     parts *p = from;
     (void)err;
     *more = p->at < p->end;
-    const char *cut = p->end - p->at > PART_BYTES ? p->at + PART_BYTES : p->end;
-    while (cut < p->end && (cut = memchr(cut, '\n', (size_t)(p->end - cut))) != NULL) {
-        cut++;
-        if (cut < p->end && ((*cut >= 'a' && *cut <= 'z') || (*cut >= 'A' && *cut <= 'Z'))) break;
-    }
-    if (!cut) cut = p->end;
-    *rec = (cdr__record){ p->at, (size_t)(cut - p->at), 1, 1 };
-    p->at = cut;
+    size_t n = cdr_tokenizer_cut(p->tok, p->at, (size_t)(p->end - p->at), PART_BYTES);
+    *rec = (cdr__record){ p->at, n, 1, 1 };
+    p->at += n;
     return CDR_OK;
 }
 
@@ -397,7 +392,7 @@ cdr_status cdr__encode_text(cdr__corpus *c, cdr__doc *d, cdr_err *err)
 {
     const cdr__file *from = &c->files[d->file];
     work w = work_of(c, NULL, from->path, CDR__TEXT);
-    parts p = { (const char *)d->bytes, (const char *)d->bytes + d->n };
+    parts p = { c->o->tokenizer, (const char *)d->bytes, (const char *)d->bytes + d->n };
     w.mask.chat = NULL;
     stuff s = { .data = p.at, .bytes = (size_t)d->n, .next = next_part, .from = &p, .left = INT64_MAX, .text = true, .ends = d->ends && c->eos >= 0, .form = "text" };
     cdr__store store;

@@ -45,4 +45,11 @@ static int64_t byte_encode(const cdr_tokenizer *tok, const char *text, size_t by
     return (int64_t)bytes;
 }
 
-const cdr__tokenizer_kind cdr__tokenizer_byte = { "byte", byte_open, byte_encode, NULL };
+static size_t byte_cut(const cdr_tokenizer *tok, const char *text, size_t bytes, size_t from)
+{
+    (void)tok;
+    (void)text;
+    return CDR_MIN(from, bytes);
+}
+
+const cdr__tokenizer_kind cdr__tokenizer_byte = { "byte", byte_open, byte_encode, NULL, byte_cut };

@@ -120,6 +120,31 @@ static int64_t hf_encode_trusted(const cdr_tokenizer *tok, const char *text, siz
     return cut(tok, text, bytes, true, 0, encode_raw, ids);
 }
 
+/* ---- cuts ------------------------------------------------------------------------------------------------------ */
+
+/* Is a cut at `at` without effect? ASCII before it, so that a character begins there; with NFC behind it too, since ASCII composes with nothing before it.
+ * Added tokens in text are white space: none reaches across another character. Pre-tokenizers one after the other: one that has a border there ends the
+ * question, one that cuts a piece there hands two pieces to the next. Without any, the text is one piece. */
+static bool can_cut(const cdr__hf *hf, const char *s, size_t at, size_t n)
+{
+    size_t k;
+    uint32_t c = cdr__utf8(s + at, n - at, &k);
+    if ((signed char)s[at - 1] < 0 || (hf->nfc && c > 0x7f) || (hf->has_text && cdr__set_has(&hf->space, c))) return false;
+    for (int d = 0; d < hf->n_levels; d++) {
+        int cut = cdr__pattern_cut(hf->level[d], s, at, n);
+        if (cut != CDR__CUT_INSIDE) return cut == CDR__CUT_BORDER;
+    }
+    return false;
+}
+
+static size_t hf_cut(const cdr_tokenizer *tok, const char *text, size_t bytes, size_t from)
+{
+    const cdr__hf *hf = tok->own;
+    if (hf->has_text_words) return bytes;
+    while (from < bytes && !can_cut(hf, text, from, bytes)) from++;
+    return from;
+}
+
 /* ---- open ---------------------------------------------------------------------------------------------------- */
 
 static cdr_status read_file(cdr_pool *pool, const char *path, cdr_tokenizer *tok, cdr__hf *hf, cdr_err *err)
@@ -164,4 +189,4 @@ static cdr_status hf_open(const cdr_tokenizer_spec *s, cdr_tokenizer *tok, cdr_e
     return st;
 }
 
-const cdr__tokenizer_kind cdr__tokenizer_hf_bpe = { "hf_bpe", hf_open, hf_encode, hf_encode_trusted };
+const cdr__tokenizer_kind cdr__tokenizer_hf_bpe = { "hf_bpe", hf_open, hf_encode, hf_encode_trusted, hf_cut };

@@ -23,6 +23,7 @@ typedef struct {
     bool ignore_merges;                   /* a piece that is a token is that token, whatever merging gives */
     const cdr__bpe *bpe;
     bool has_text, has_normalized;        /* added tokens of that sort */
+    bool has_text_words;                  /* of those in text, one that looks at what is beside it */
     cdr__set space, word;                 /* white space; characters of words, where an added token asks for them */
     int n_special; cdr__special *special;
     uint64_t merges;                      /* hash: pairs and their order */

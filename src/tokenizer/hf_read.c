@@ -233,6 +233,7 @@ static cdr_status one_added(reader *r, const cdr_json *j)
         if (cdr_json_bool(cdr_json_get(j, flags[i].key), false)) s->flags |= flags[i].flag;
     if (!cdr_json_bool(cdr_json_get(j, "special"), false) && white(content)) s->flags |= CDR__SPECIAL_TEXT;
     hf->has_text = hf->has_text || s->flags & CDR__SPECIAL_TEXT;
+    hf->has_text_words = hf->has_text_words || (s->flags & CDR__SPECIAL_TEXT && s->flags & CDR__SPECIAL_WORD);
     hf->has_normalized = hf->has_normalized || s->flags & CDR__SPECIAL_NORMALIZED;
     if (s->flags & CDR__SPECIAL_NORMALIZED && hf->nfc && !cdr__nfc_is(content, s->n)) {
         cdr_text t = { 0 };

@@ -1,7 +1,7 @@
 /* internal.h: what the kinds of tokenizers share. A kind fills token bytes and special ids, cdr__tokenizer_finish sorts and hashes them,
  * tokenizer.c answers every question from them; only encode is the kind's own.
  *
- *   const cdr__tokenizer_kind cdr__tokenizer_byte = { "byte", byte_open, byte_encode, NULL };     // a row of the table in tokenizer.c
+ *   const cdr__tokenizer_kind cdr__tokenizer_byte = { "byte", byte_open, byte_encode, NULL, byte_cut };     // a row of the table in tokenizer.c
  */
 #ifndef CDR_TOKENIZER_INTERNAL_H
 #define CDR_TOKENIZER_INTERNAL_H
@@ -25,6 +25,7 @@ typedef struct {
     cdr_status (*open)(const cdr_tokenizer_spec *s, cdr_tokenizer *tok, cdr_err *err);        /* a failure needs no clean-up beyond the pool */
     int64_t (*encode)(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids);
     int64_t (*encode_trusted)(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids);        /* NULL: names cut the text, between them encode */
+    size_t (*cut)(const cdr_tokenizer *tok, const char *text, size_t bytes, size_t from);
 } cdr__tokenizer_kind;
 extern const cdr__tokenizer_kind cdr__tokenizer_byte, cdr__tokenizer_tiktoken, cdr__tokenizer_hf_bpe;
 

@@ -25,6 +25,7 @@ struct cdr__pattern {
     int n_states, n_columns;           /* the last column: end of text */
     uint32_t start;
     const uint32_t *next;              /* [state * n_columns + column]: place of the next state << 1 | a match ends before this character. State 0: no way on */
+    const uint8_t *cut;                /* [column * n_columns + column of the next character]: CDR__CUT_ */
     uint8_t ascii[128];
     const uint16_t *page; const uint8_t *column;        /* column[page[c >> 8] * 256 + (c & 255)] */
 };
@@ -592,6 +593,35 @@ static cdr_status make_table(compiler *c, cdr__pattern *p, builder *b)
     return CDR_OK;
 }
 
+/* Does a match begin with this column, whatever follows? */
+static bool begins(const cdr__pattern *p, int column)
+{
+    uint32_t s = p->next[p->start + (uint32_t)column] >> 1;
+    bool always = s != 0;
+    for (int k = 0; k < p->n_columns; k++) always = always && p->next[s + (uint32_t)k] & 1;
+    return always;
+}
+
+/* Between columns a and b no match goes on, from whatever state; and each that reaches b ends where it would at the end of text: so the matches that begin
+ * before b are the same with and without what follows. What lies between matches may still be one piece across a and b, unless a match begins with b. */
+static void find_cuts(compiler *c, cdr__pattern *p)
+{
+    int n = p->n_columns;
+    uint8_t *cut = cdr_pool_alloc(c->pool, (size_t)(n * n));
+    bool met[MAX_STATES];              /* states behind a */
+    for (int a = 0; a < n - 1; a++) {
+        memset(met, 0, sizeof met);
+        for (int s = 1; s < p->n_states; s++) met[(p->next[s * n + a] >> 1) / (uint32_t)n] = true;
+        for (int b = 0; b < n - 1; b++) {
+            bool ends = true;
+            for (int s = 1; s < p->n_states && ends; s++)
+                if (met[s]) ends = p->next[s * n + b] >> 1 == 0 && (p->next[s * n + b] & 1) == (p->next[s * n + n - 1] & 1);
+            cut[a * n + b] = (uint8_t)(!ends ? CDR__CUT_NONE : begins(p, b) ? CDR__CUT_BORDER : CDR__CUT_INSIDE);
+        }
+    }
+    p->cut = cut;
+}
+
 cdr_status cdr__pattern_compile(const char *regex, const char *where, cdr_pool *pool, const cdr__pattern **out, cdr_err *err)
 {
     cdr_pool *own = cdr_pool_new();
@@ -609,6 +639,7 @@ cdr_status cdr__pattern_compile(const char *regex, const char *where, cdr_pool *
     c->pool = pool;
     if (st == CDR_OK) st = make_columns(c, p, col);
     if (st == CDR_OK) st = make_table(c, p, b);
+    if (st == CDR_OK) find_cuts(c, p);
     cdr_pool_free(own);
     *out = p;
     return st;
@@ -654,4 +685,10 @@ size_t cdr__pattern_piece(const cdr__pattern *p, const char *text, size_t bytes)
         i += k;
     } while (i < bytes);
     return i;
+}
+
+int cdr__pattern_cut(const cdr__pattern *p, const char *text, size_t at, size_t bytes)
+{
+    size_t k;
+    return p->cut[p->ascii[(unsigned char)text[at - 1]] * (uint32_t)p->n_columns + column(p, text + at, bytes - at, &k)];
 }

@@ -21,6 +21,10 @@ cdr_status cdr__pattern_compile(const char *regex, const char *where, cdr_pool *
 size_t cdr__pattern_match(const cdr__pattern *p, const char *text, size_t bytes);
 /* Bytes of the first piece of text (bytes > 0): the match at its beginning, else what lies before the next match. */
 size_t cdr__pattern_piece(const cdr__pattern *p, const char *text, size_t bytes);
+/* What a cut of the text in front of text[at] does, where text[at - 1] is ASCII and 0 < at < bytes. Decided from the two characters alone, for whatever is before
+ * and behind them. NONE: pieces elsewhere may change. INSIDE: every border stays, and the cut is one more. BORDER: every border stays, and the cut is one of them. */
+enum { CDR__CUT_NONE, CDR__CUT_INSIDE, CDR__CUT_BORDER };
+int cdr__pattern_cut(const cdr__pattern *p, const char *text, size_t at, size_t bytes);
 int cdr__pattern_states(const cdr__pattern *p);
 
 /* Sets of code points: sorted ranges that do not touch (set.c). */

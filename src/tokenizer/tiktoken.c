@@ -343,4 +343,25 @@ static int64_t tiktoken_encode_trusted(const cdr_tokenizer *tok, const char *tex
     return encode_cut(tok, text, bytes, ids, trusted_chunk);
 }
 
-const cdr__tokenizer_kind cdr__tokenizer_tiktoken = { "tiktoken", tiktoken_open, tiktoken_encode, tiktoken_encode_trusted };
+/* Chunks are counted from the text's beginning, so only where one of CHUNK characters ends. */
+static size_t chunk_end(const char *s, size_t n, size_t from)
+{
+    int64_t chars = 0;
+    for (size_t i = 0, k; i < n; i += k, chars++) {
+        (void)cdr__utf8(s + i, n - i, &k);
+        if (chars < CHUNK) continue;
+        if (i >= from) return i;
+        chars = 0;
+    }
+    return n;
+}
+
+static size_t tiktoken_cut(const cdr_tokenizer *tok, const char *text, size_t bytes, size_t from)
+{
+    const own *o = tok->own;
+    if (o->chunks) return chunk_end(text, bytes, from);
+    while (from < bytes && ((signed char)text[from - 1] < 0 || cdr__pattern_cut(o->pattern, text, from, bytes) != CDR__CUT_BORDER)) from++;
+    return from;
+}
+
+const cdr__tokenizer_kind cdr__tokenizer_tiktoken = { "tiktoken", tiktoken_open, tiktoken_encode, tiktoken_encode_trusted, tiktoken_cut };

@@ -186,6 +186,11 @@ int64_t cdr_tokenizer_encode_trusted(const cdr_tokenizer *tok, const char *text,
     return cdr__encode_names(tok, text, bytes, ids, tok->kind->encode);
 }
 
+size_t cdr_tokenizer_cut(const cdr_tokenizer *tok, const char *text, size_t bytes, size_t from)
+{
+    return from < bytes ? tok->kind->cut(tok, text, bytes, from) : bytes;
+}
+
 const char *cdr__tokenizer_path(cdr_pool *pool, const cdr_tokenizer_spec *s, const char *file)
 {
     const char *name = s->file && *s->file ? s->file : file;

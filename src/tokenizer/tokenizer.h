@@ -51,6 +51,8 @@ int64_t cdr_tokenizer_room(const cdr_tokenizer *tok, size_t bytes);
 int64_t cdr_tokenizer_encode(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids);
 /* The same for text of a chat template that we or a checkpoint wrote: names of special ids in it become those ids. Never for user text. */
 int64_t cdr_tokenizer_encode_trusted(const cdr_tokenizer *tok, const char *text, size_t bytes, int32_t *ids);
+/* The first place from `from` (more than 0) on where text can be cut and its two parts have the ids of the whole; bytes: none is known. */
+size_t cdr_tokenizer_cut(const cdr_tokenizer *tok, const char *text, size_t bytes, size_t from);
 /* Bytes that id stands for in text: pointer into the tokenizer, *n their number; 0 for a special id, and outside the vocabulary. */
 const char *cdr_tokenizer_bytes(const cdr_tokenizer *tok, int id, size_t *n);
 /* Appends to out. specials: write special ids by name, else leave them out. Ids outside the vocabulary: false. */
