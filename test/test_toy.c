@@ -276,6 +276,47 @@ static void full_run_and_export(void)
     T_STR(err.id, "export.adapter");
 }
 
+static double eval_loss(const char *model)
+{
+    static const char *const set[] = { "train.sequence_length=64", "precision.compute=bf16" };
+    cdr_eval_args a = { .common = { .set = set, .n_set = CDR_COUNT(set), .quiet = true }, .model = model, .data = in_dir("text.txt"), .n_tokens = 256 };
+    clear();
+    T_CHECK(cdr_eval(&a, &result, &err) == CDR_OK);
+    const char *at = result.json ? strstr(result.json, "\"loss\":") : NULL;
+    return at ? atof(at + 7) : -1;
+}
+
+/* A run from scratch in BF16: its model as a release has the run's very loss, as long as nothing is packed; packed it is near. */
+static void scratch_run_and_export(void)
+{
+    char run[1024], wide[1024], packed[1024];
+    int steps;
+    (void)snprintf(run, sizeof run, "%s", in_dir("scratch"));
+    (void)snprintf(wide, sizeof wide, "%s", in_dir("scratch-wide"));
+    (void)snprintf(packed, sizeof packed, "%s", in_dir("scratch-packed"));
+    T_CHECK(train("tiny-k31", run, 1, "", "precision: {compute: bf16}\n", NULL) == CDR_OK);
+    T_STR(err.text, "");
+    T_CHECK(last_loss(run, &steps) > 0 && steps == 1);
+    cdr_toy_args a = { .common = { .quiet = true }, .family = "kimi_k31", .from = run, .out = packed };
+    clear();
+    T_CHECK(cdr_toy(&a, &result, &err) == CDR_OK);
+    T_HAS(result.text, "kimi_k31, 8 layers, 4,059,296 parameters, 9 shards; experts packed to MXFP4");          /* as the family's release */
+    T_CHECK(export(run, in_dir("scratch-hf"), NULL) == CDR_OK && same_dirs(packed, in_dir("scratch-hf")) >= 12);
+    a.experts = "bf16";
+    a.out = wide;
+    clear();
+    T_CHECK(cdr_toy(&a, &result, &err) == CDR_OK);
+    double loss = eval_loss(run), near = eval_loss(packed);
+    T_CHECK(loss > 1 && eval_loss(wide) == loss && near != loss);
+    T_NEAR(near, loss, 0.1);
+    a.family = "kimi_k3";
+    a.out = in_dir("none");
+    clear();
+    T_CHECK(cdr_toy(&a, &result, &err) == CDR_EUSER);
+    T_HAS(err.text, "Write: cadre toy kimi_k31");
+    T_CHECK(!cdr_exists(a.out));
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
@@ -290,6 +331,7 @@ int main(int argc, char **argv)
     T_RUN(fp8_is_rounded_bf16);
     T_RUN(lora_on_a_packed_base);
     T_RUN(full_run_and_export);
+    T_RUN(scratch_run_and_export);
     clear();
     (void)cdr_remove_tree(dir, NULL);
     return t_end();
