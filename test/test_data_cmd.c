@@ -285,6 +285,43 @@ static void train_on_conversations(void)
     cdr_free(events);
 }
 
+/* One step on two answers with these weights: its loss and gradient norm. */
+static double weighted_step(const char *a, const char *b, double *norm)
+{
+    static int k;
+    char out[700], data[700], text[1000];
+    (void)snprintf(text, sizeof text, "{\"messages\": [{\"role\": \"user\", \"content\": \"one\"}, {\"role\": \"assistant\", \"content\": \"first\", \"weight\": %s}]}\n"
+                   "{\"messages\": [{\"role\": \"user\", \"content\": \"two\"}, {\"role\": \"assistant\", \"content\": \"OTHER\", \"weight\": %s}]}\n", a, b);
+    put("w.jsonl", text);
+    (void)snprintf(out, sizeof out, "output_dir=%s-%d", in_dir("weights"), k);
+    (void)snprintf(data, sizeof data, "data.train=%s", in_dir("w.jsonl"));
+    const char *set[] = { out, data, "train.steps=1", "train.sequence_length=256", "train.micro_batch_tokens=256", "train.global_batch_tokens=256", "eval.every=none",
+                          "generate.every=none", "generate.prompts=[]", "checkpoint.every=none", "checkpoint.at_end=false", "machine.device=cpu", "data.eval_fraction=0",
+                          "eval.at_start=false", "data.chat_format=k3_xtml", "data.cache=none", "precision.compute=f32" };
+    clear();
+    T_CHECK(cdr_train(&(cdr_train_args){ .common = { .set = set, .n_set = CDR_COUNT(set), .quiet = true }, .recipe = "tiny-test" }, &r, &err) == CDR_OK);
+    if (err.text[0]) fprintf(stderr, "  %s\n", err.text);
+    (void)snprintf(text, sizeof text, "weights-%d/events.jsonl", k++);
+    char *events = read_all(text), *at = events ? strstr(events, "\"type\":\"step\"") : NULL;
+    const double loss = at ? atof(strstr(at, "\"loss\":") + 7) : -1;
+    *norm = at ? atof(strstr(at, "\"grad_norm\":") + 12) : -1;
+    T_HAS(at, "\"trained_tokens\":70,");
+    cdr_free(events);
+    return loss;
+}
+
+/* Turn weights reach loss and gradient: both are linear in them, and the sum is divided by the trained tokens whatever they weigh. */
+static void weights_of_turns_in_a_step(void)
+{
+    double n[4], even = weighted_step("1", "1", &n[0]), half = weighted_step("0.5", "0.5", &n[1]), first = weighted_step("2", "1", &n[2]),
+           second = weighted_step("1", "2", &n[3]);
+    T_CHECK(even > 3 && fabs(first - second) > 1e-4);
+    T_NEAR(half, even / 2, 1e-6 * even);
+    T_NEAR(first + second, 3 * even, 1e-6 * even);
+    T_CHECK(n[0] > 0);
+    T_NEAR(n[1], n[0] / 2, 1e-4 * n[0]);
+}
+
 int main(int argc, char **argv)
 {
     const char *tmp = getenv("TMPDIR");
@@ -300,6 +337,7 @@ int main(int argc, char **argv)
     T_RUN(make_dictionary);
     T_RUN(inspect);
     T_RUN(train_on_conversations);
+    T_RUN(weights_of_turns_in_a_step);
     clear();
     (void)cdr_remove_tree(dir, &err);
     return t_end();
