@@ -233,7 +233,8 @@ static int one(cdr_comm *w, int i)
         EXPECT(run(&cdr_op_experts_ep_bwd, k->name, &r.at_bwd, CDR__EPB_N, CDR__EPB_N_OUT, &r.b, z->flags & ADD ? 1u : 0u, &lane) == 0);
         EXPECT(compare(z, k->name, &y, &r, me) == 0);
         if (one_chain(z)) EXPECT(as_one_micro_batch(z, &y, k->name, &r, me) == 0);
-        if (first == 0 && z->T <= 200) EXPECT(against_double(z, &y, &r, me) == 0);
+        const bool rounds = k->reject && k->reject(&r.at, CDR__EX_N, CDR__EP_N_OUT, r.f.t);       /* F32 as BF16: never chosen, and not near it */
+        if (first == 0 && z->T <= 200 && !rounds) EXPECT(against_double(z, &y, &r, me) == 0);
         whole_free(&y);
     }
     return 0;
