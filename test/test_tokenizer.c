@@ -1,6 +1,7 @@
 /* test_tokenizer.c: ids of every kind of tokenizer, specials, and files that lie. */
 #include "test.h"
 
+#include "tokenizer/bpe.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
@@ -428,6 +429,23 @@ static void json_refused(const parts *p, const char *id, const char *said)
     cdr_tokenizer_close(tok);
 }
 
+/* The last ids and the last rank that may be: the entry of their pair is not taken for a free place. One merge more is refused. */
+static void the_last_rank(void)
+{
+    enum { LAST_ID = CDR__MAX_VOCAB - 1, LAST = CDR__MAX_RANKS - 1 };
+    static const uint32_t at[2] = { 0, 1 };
+    cdr_pool *pool = cdr_pool_new();
+    cdr__bpe *b = cdr__bpe_new(pool, at, "x", 1, CDR__MAX_RANKS);
+    T_CHECK(cdr__bpe_pair(b, LAST_ID, LAST_ID, LAST, 0) && !cdr__bpe_pair(b, LAST_ID, LAST_ID, 5, 0));
+    cdr__bpe_finish(b, false);
+    cdr_pool_free(pool);
+    char *merges = malloc(2 * CDR__MAX_RANKS + 8);
+    for (int i = 0; i <= CDR__MAX_RANKS; i++) memcpy(merges + 2 * i, i ? ",0" : "[0", 2);
+    memcpy(merges + 2 * CDR__MAX_RANKS + 2, "]", 2);
+    json_refused(&(parts){ .merges = merges }, "tokenizer.bad-file", "model.merges has 4194304 merges, more than 4194303");
+    free(merges);
+}
+
 static void what_json_cannot_say(void)
 {
     static const char no[] = "tokenizer.not-in-version", bad[] = "tokenizer.bad-file";
@@ -718,6 +736,7 @@ int main(int argc, char **argv)
     T_RUN(byte_written_as_ranks);
     T_RUN(lowest_rank_first);
     T_RUN(long_pieces_as_defined);
+    T_RUN(the_last_rank);
     T_RUN(cuts_of_long_texts);
     T_RUN(files_that_lie);
     T_RUN(names_of_slots);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { SHORT = 128, RANK_BITS = 22, ID_BITS = 21 };
+_Static_assert(CDR__MAX_VOCAB <= 1 << ID_BITS && CDR__MAX_RANKS < 1 << RANK_BITS, "an entry of the pairs has 64 bits, and is never FREE");
 static const uint32_t NO_RANK = UINT32_MAX;
 static const uint64_t FREE = UINT64_MAX;
 
@@ -21,7 +22,7 @@ struct cdr__bpe {
     const uint32_t *at; const char *text; int vocab;
     int32_t byte[256];
     token_slot *token; uint64_t token_mask;
-    uint64_t *pair; uint64_t pair_mask; int64_t n_pairs;                     /* left << 43 | right << 22 | rank, or FREE */
+    uint64_t *pair; uint64_t pair_mask; int64_t n_pairs;                     /* left << 43 | right << 22 | rank, or FREE, which no rank below CDR__MAX_RANKS makes */
     int32_t *made;                         /* rank: the id that its pair becomes */
     bool *whole;                           /* id: a piece with its bytes becomes it */
 };

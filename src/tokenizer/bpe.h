@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { CDR__MAX_VOCAB = 1 << 21, CDR__MAX_RANKS = 1 << 22, CDR__MAX_TOKEN = 1024 };          /* ids, ranks, bytes of a token that a file may have */
+enum { CDR__MAX_VOCAB = 1 << 21, CDR__MAX_RANKS = (1 << 22) - 1, CDR__MAX_TOKEN = 1024 };          /* ids, ranks, bytes of a token that a file may have */
 
 typedef struct cdr__bpe cdr__bpe;
 /* Borrows the tokens: id stands for text[at[id]] .. text[at[id + 1]]; no bytes: never made. */
