@@ -265,6 +265,31 @@ static void a_lost_rank_names_the_checkpoint(void)
     T_CHECK(strchr(errors, '\n') == errors + strlen(errors) - 1);
 }
 
+/* A token file is checked when it is opened and then read where it lies. Ids beyond the vocabulary that come into it later end the run, on all ranks, with the
+ * file's name; so do they in evaluation. */
+static void a_token_file_is_changed_under_a_run(void)
+{
+    const char *r = recipe(), *file = cdr_pool_printf(pool, "%s/pack/t.tokens", dir), *from = cdr_pool_printf(pool, "data: {train: %s/t.txt, eval_fraction: 0.1", dir);
+    char *yaml, *at;
+    size_t n;
+    T_NEAR(run(cdr_pool_printf(pool, "data pack %s --out %s/pack", r, dir)), 0, 0);
+    T_CHECK(access(file, F_OK) == 0 && cdr_file_read(r, 1 << 16, &yaml, &n, &err) == CDR_OK && (at = strstr(yaml, from)) != NULL);
+    const char *text = cdr_pool_printf(pool, "%.*sdata: {train: [{path: %s, format: tokens}], eval: [{path: %s, format: tokens}]%s", (int)(at - yaml), yaml, file, file,
+                                       at + strlen(from)), *tokens = cdr_pool_printf(pool, "%s/tokens.yaml", dir);
+    cdr_free(yaml);
+    T_CHECK(cdr_file_write(tokens, text, strlen(text), &err) == CDR_OK);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        T_NEAR(run(cdr_pool_printf(pool, "launch -n %d train %s --out %s/changed%d --steps 1000000 --set checkpoint.every=none --set log.every=1000 & "
+                                         "until grep -q '\"step\":1,' %s/changed%d/events.jsonl; do sleep 0.05; done 2>/dev/null; cp %s %s/kept; "
+                                         "printf '\\377\\377\\177\\0' | dd of=%s bs=4 seek=%d conv=notrunc 2>/dev/null; wait $!; code=$?; cat %s/kept >%s; exit $code",
+                                   ranks, tokens, dir, ranks, dir, ranks, file, dir, file, 8192 / 4 + 40, dir, file)), 3, 0);
+        T_HAS(errors, cdr_pool_printf(pool, "error: %s", file));
+        T_HAS(errors, "now holds id 8388607, of a vocabulary of ");
+        T_HAS(errors, "Put it back, and start again [data.changed]\n");
+        T_CHECK(strchr(errors, '\n') == errors + strlen(errors) - 1);
+    }
+}
+
 static void data_that_is_hardly_text(void)
 {
     const char *r = recipe(), *folder = cdr_pool_printf(pool, "%s/mixed", dir);
@@ -533,6 +558,7 @@ int main(int argc, char **argv)
     T_RUN(a_resume_says_what_was_changed);
     T_RUN(a_directory_in_use_is_left_alone);
     T_RUN(a_lost_rank_names_the_checkpoint);
+    T_RUN(a_token_file_is_changed_under_a_run);
     T_RUN(data_that_is_hardly_text);
     T_RUN(control_files);
     T_RUN(generation_stops);

@@ -367,7 +367,7 @@ static void one_long_text(void)
 /* ---- held-out text --------------------------------------------------------------------------------------------- */
 
 /* Runs through the held-out rows; their inputs and targets one after another. */
-static int64_t eval_stream(const cdr_data *d, int64_t micro, int32_t *tokens, int32_t *targets, int64_t *n_bytes)
+static int64_t eval_stream(cdr_data *d, int64_t micro, int32_t *tokens, int32_t *targets, int64_t *n_bytes)
 {
     int64_t n = 0;
     *n_bytes = 0;

@@ -190,6 +190,61 @@ static void put_llmc(const char *name, int32_t magic, int32_t version, int32_t n
     cdr_text_free(&t);
 }
 
+/* Words that are checked at the opening and changed after it: arrays hold ids of the vocabulary, and who asks is told, once. */
+static void changed_while_it_is_read(void)
+{
+    static const struct { const char *name; int64_t at; uint32_t is; int size; const char *text; } CASE[] = {
+        { "packed3/text.tokens", 8192, 0x007fffff, 4, "text.tokens (document of line 1): now holds id 8388607, of a vocabulary of 512;" },
+        { "packed3/text.tokens", 8192, 0x7f000041, 4, "text.tokens (document of line 1): now holds a weight that its table has not;" },               /* a weight that its table has not */
+        { "tok/m.bin", 4, 0x01000041, 4, "m.bin (document of line 1): now holds id 16777281" },
+        { "l.bin", 1024 + 2, 0xfffe, 2, "l.bin: now holds id 65534" } };
+    static int32_t a[4][1024];
+    static float weights[1024];
+    static const char *const NAMES[] = { "text" };
+    cdr_pool *pool = cdr_pool_new();
+    cdr_err err = { 0 };
+    int64_t n_trained, n_rows;
+    put("plain.txt", "a text of some length");
+    cdr_data_source src = { .path = in_dir("plain.txt") };
+    cdr_data_opts o = opts_of(&src, 1);
+    cdr_data *d = open_or_fail(&o);
+    cdr_data_packed out[2];
+    int n;
+    T_CHECK(cdr_data_write(d, in_dir("packed3"), NAMES, pool, out, &n, &err) == CDR_OK && cdr_make_dirs(in_dir("tok"), &err) == CDR_OK);
+    cdr_data_close(d);
+    put_megatron("tok/m", 4, 0);
+    put_llmc("l.bin", 20240520, 1, 9, 9);
+    for (int i = 0; i < CDR_COUNT(CASE); i++) {
+        src.path = in_dir(CASE[i].name);
+        o = opts_of(&src, 1);
+        cdr_data_source held = { .path = src.path };
+        o.eval = &held;
+        o.n_eval = 1;
+        d = open_or_fail(&o);
+        FILE *f = fopen(src.path, "r+b");
+        uint32_t old = 0;
+        T_CHECK(f && fseek(f, CASE[i].at, SEEK_SET) == 0 && fread(&old, (size_t)CASE[i].size, 1, f) == 1);
+        T_CHECK(cdr_data_fault(d, &err) == CDR_OK);
+        T_CHECK(f && fseek(f, CASE[i].at, SEEK_SET) == 0 && fwrite(&CASE[i].is, (size_t)CASE[i].size, 1, f) == 1 && fflush(f) == 0);
+        for (int k = 0; k < 2; k++) {
+            err = (cdr_err){ 0 };
+            if (k == 0) cdr_data_shard(d, 0, 0, 1, a[0], a[1], a[2], a[3], weights, &n_trained, &n_rows);
+            else cdr_data_eval_shard(d, 0, a[0], a[1], a[2], a[3], &n_trained, &n_rows);
+            const int vocab = cdr_tokenizer_vocab(tok);
+            for (int t = 0; t < 1024; t++) T_CHECK(a[0][t] >= 0 && a[0][t] < vocab && a[1][t] < vocab && weights[t] == 1);
+            T_CHECK(cdr_data_fault(d, &err) == CDR_EDATA);
+            T_STR(err.id, "data.changed");
+            T_HAS(err.text, CASE[i].text);
+            T_CHECK(cdr_data_fault(d, &err) == CDR_OK);
+        }
+        T_CHECK(f && fseek(f, CASE[i].at, SEEK_SET) == 0 && fwrite(&old, (size_t)CASE[i].size, 1, f) == 1 && fclose(f) == 0);
+        cdr_data_shard(d, 0, 0, 1, a[0], a[1], a[2], a[3], weights, &n_trained, &n_rows);
+        T_CHECK(cdr_data_fault(d, &err) == CDR_OK);
+        cdr_data_close(d);
+    }
+    cdr_pool_free(pool);
+}
+
 static void token_files_of_others(void)
 {
     cdr_err err = { 0 };
@@ -431,6 +486,7 @@ int main(int argc, char **argv)
     T_RUN(weighted_turns);
     T_RUN(packed_and_read_again);
     T_RUN(token_files_of_others);
+    T_RUN(changed_while_it_is_read);
     T_RUN(text_as_words);
     T_RUN(parts_of_a_text);
     T_RUN(cache_and_threads);

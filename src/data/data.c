@@ -24,6 +24,7 @@ struct cdr_data {
     int64_t *eval_row_first; int64_t n_eval_rows;
     uint64_t fingerprint;
     cdr_data_stat stat;
+    const cdr__doc *broken; int64_t broken_id;         /* where cdr_data_fault has something to say: the first of them */
 };
 
 typedef struct { int32_t *tokens, *targets, *start, *pos; float *weights; } arrays;       /* weights NULL: not wanted */
@@ -83,14 +84,28 @@ uint32_t cdr__doc_word(const cdr__doc *d, int64_t i, int32_t eos)
     return word;
 }
 
+/* Token i as cdr__doc_word has it, inside of the tables that it is looked up in. Files of tokens are checked when they are opened, and then read where they
+ * lie: one that was changed since is seen here. */
+static uint32_t checked_word(cdr_data *d, const cdr__doc *doc, int64_t i)
+{
+    const cdr__weights *weights = &d->corpus.files[doc->file].store.weights;
+    uint32_t word = cdr__doc_word(doc, i, d->eos), vocab = (uint32_t)cdr_tokenizer_vocab(d->o.tokenizer);
+    if (doc->kind == CDR__BYTES || i == doc->n) return word;
+    bool ours = doc->kind == CDR__WORDS;
+    uint32_t id = ours ? (uint32_t)cdr__word_id(word) : word & ~CDR__TRAINED;
+    if (id < vocab && (!ours || cdr__word_weight(word) < CDR_MAX(weights->n, 1))) return word;
+    if (!d->broken) d->broken = doc, d->broken_id = id;
+    return word & CDR__TRAINED;
+}
+
 /* Returns how many of the piece's tokens have a target. */
-static int64_t put_piece(const cdr_data *d, const cdr__doc *doc, const cdr__piece *p, int64_t t0, arrays a)
+static int64_t put_piece(cdr_data *d, const cdr__doc *doc, const cdr__piece *p, int64_t t0, arrays a)
 {
     int64_t n_trained = 0;
     const cdr__weights *weights = &d->corpus.files[doc->file].store.weights;
-    uint32_t word = cdr__doc_word(doc, p->first, d->eos);
+    uint32_t word = checked_word(d, doc, p->first);
     for (int64_t i = 0; i < p->n; i++) {
-        uint32_t next = cdr__doc_word(doc, p->first + i + 1, d->eos);
+        uint32_t next = checked_word(d, doc, p->first + i + 1);
         bool trained = next >= CDR__TRAINED;
         a.tokens[t0 + i] = cdr__word_id(word);
         a.targets[t0 + i] = trained ? cdr__word_id(next) : -1;
@@ -161,7 +176,7 @@ static int64_t piece_trained(const cdr_data *d, const cdr__doc *doc, const cdr__
     return n;
 }
 
-void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T,
+void cdr_data_eval_shard(cdr_data *d, int64_t i, int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T,
                          int64_t *n_trained, int64_t *n_bytes)
 {
     arrays a = { tokens_T, targets_T, start_T, pos_T, NULL };
@@ -180,6 +195,19 @@ void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_
         put_padding(d, t, (r + 1) * S, a);
     }
     put_positions(d, a);
+}
+
+cdr_status cdr_data_fault(cdr_data *d, cdr_err *err)
+{
+    const cdr__doc *doc = d->broken;
+    char line[40] = "", what[80] = "a weight that its table has not";
+    d->broken = NULL;
+    if (!doc) return CDR_OK;
+    int vocab = cdr_tokenizer_vocab(d->o.tokenizer);
+    if (doc->line > 0) (void)snprintf(line, sizeof line, " (document of line %lld)", (long long)doc->line);
+    if (d->broken_id >= vocab) (void)snprintf(what, sizeof what, "id %lld, of a vocabulary of %d", (long long)d->broken_id, vocab);
+    CDR_FAIL_ID(err, CDR_EDATA, "data.changed", "%s%s: now holds %s; it was whole when it was opened, so the file was changed since. Put it back, and start again",
+                d->corpus.files[doc->file].path, line, what);
 }
 
 void cdr_data_locate(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shards, int64_t t, char *out, size_t bytes)

@@ -94,8 +94,11 @@ void cdr_data_shard(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shard
                     int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T, float *weights_T, int64_t *n_trained, int64_t *n_rows);
 /* Held-out text in file order, the same for every call; i from 0 to eval_shards - 1. n_bytes: text bytes that the
  * targets stand for ([EOS] stands for none). */
-void cdr_data_eval_shard(const cdr_data *d, int64_t i, int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T,
+void cdr_data_eval_shard(cdr_data *d, int64_t i, int32_t *tokens_T, int32_t *targets_T, int32_t *start_T, int32_t *pos_T,
                          int64_t *n_trained, int64_t *n_bytes);
+/* What the two above met since this was asked last: a token that is none of the vocabulary, in a file that was changed since it was opened. They give
+ * token 0 in its place, so that a step that all ranks are in can be ended. */
+cdr_status cdr_data_fault(cdr_data *d, cdr_err *err);
 /* "path:line" of token t of a training shard; "padding" where it is none. */
 void cdr_data_locate(cdr_data *d, int64_t step, int64_t shard_id, int64_t n_shards, int64_t t, char *out, size_t bytes);
 

@@ -120,6 +120,7 @@ cdr_status cdr__answers(cdr__opened *m, int64_t n, cdr_answers *sum, cdr_err *er
     for (int64_t i = 0; i < n_shards && sum->n < n && st == CDR_OK; i++) {
         int64_t trained, bytes;
         cdr_data_eval_shard(s->data, i, a, a + T, a + 2 * T, a + 3 * T, &trained, &bytes);
+        st = cdr__agree(s, cdr_data_fault(s->data, err), err);
         for (int64_t t = 0; t < T && sum->n < n && st == CDR_OK;) {
             sample y = { 0 };
             t = x.start[t] > x.pos[t] ? t + 1 : sample_at(&x, t, &y);

@@ -11,22 +11,23 @@ enum { WARM_STEPS = 2, MAX_STEPS = 50, MAX_ROWS = 64 };
 
 /* ---- a step --------------------------------------------------------------------------------------------------------------- */
 
-static void put_inputs(cdr_session *s, int64_t step)
+static cdr_status put_inputs(cdr_session *s, int64_t step, cdr_err *err)
 {
     float hyper[CDR_N_HYPER] = { 0 };
     int64_t count[CDR_COUNT_WORDS] = { 0 };
-    cdr__put_batch(s, step, &count[CDR_COUNT_TRAINED], &count[CDR_COUNT_ROWS]);
+    CDR_TRY(cdr__put_batch(s, step, &count[CDR_COUNT_TRAINED], &count[CDR_COUNT_ROWS], err));
     hyper[CDR_HYPER_LR] = (float)s->r.optimizer.learning_rate;
     hyper[CDR_HYPER_BC1] = (float)(1 / (1 - pow(s->r.optimizer.beta1, (double)(step + 1))));
     hyper[CDR_HYPER_BC2] = (float)(1 / (1 - pow(s->r.optimizer.beta2, (double)(step + 1))));
     cdr_exec_put(s->exec, CDR_PROG_STEP, "hyper", 0, hyper, sizeof hyper);
     cdr_exec_put(s->exec, CDR_PROG_STEP, "count", 0, count, sizeof count);
+    return CDR_OK;
 }
 
 static cdr_status timed_step(cdr_session *s, int64_t step, double *seconds, cdr_err *err)
 {
     double metrics[CDR_N_METRIC];
-    put_inputs(s, step);
+    CDR_TRY(put_inputs(s, step, err));
     int64_t t0 = cdr_now_ns();
     CDR_TRY(cdr_exec_run(s->exec, CDR_PROG_STEP, err));
     cdr_exec_get(s->exec, CDR_PROG_STEP, "metrics", 0, metrics, sizeof metrics);

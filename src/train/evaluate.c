@@ -36,6 +36,7 @@ cdr_status cdr__evaluate(cdr_session *s, int64_t tokens, cdr_eval_sum *sum, cdr_
     }
     cdr_free(losses);
     CDR_TRY(st);
+    CDR_TRY(cdr__agree(s, cdr_data_fault(s->data, err), err));
     sum->loss = sum->tokens > 0 ? loss / (double)sum->tokens : 0;
     sum->perplexity = exp(sum->loss);
     sum->bits_per_byte = sum->bytes > 0 ? loss / log(2.0) / (double)sum->bytes : NAN;      /* one byte: nothing of it is predicted */

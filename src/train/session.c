@@ -248,7 +248,7 @@ int64_t cdr__shard_id(const cdr_session *s, int mb)
     return (s->mesh.rank[CDR_AXIS_REPLICATE] * s->r.ranks.n_micro + mb) * s->mesh.size[CDR_AXIS_SHARD] + s->mesh.rank[CDR_AXIS_SHARD];
 }
 
-void cdr__put_batch(cdr_session *s, int64_t step, int64_t *trained, int64_t *rows)
+cdr_status cdr__put_batch(cdr_session *s, int64_t step, int64_t *trained, int64_t *rows, cdr_err *err)
 {
     int64_t N = s->r.ranks.n_micro * s->n_ranks;
     size_t bytes = sizeof *s->tokens * (size_t)s->T;
@@ -265,6 +265,7 @@ void cdr__put_batch(cdr_session *s, int64_t step, int64_t *trained, int64_t *row
         if (s->opts.loss_weights) cdr_exec_put(s->exec, CDR_PROG_STEP, "weights", mb, s->weights, bytes);
         cdr_exec_put(s->exec, CDR_PROG_STEP, "micro", mb, &mb, sizeof mb);
     }
+    return cdr_data_fault(s->data, err);
 }
 
 void cdr__put_dense(cdr_session *s, int64_t step)

@@ -86,8 +86,9 @@ cdr_status cdr__session_base_meta(cdr_session *s, const char **path, uint64_t *h
 
 /* Logical shard that this rank's micro-batch mb is. */
 int64_t cdr__shard_id(const cdr_session *s, int mb);
-/* Inputs of this rank's micro-batches of a step (from 0): tokens, targets, start, pos, micro. What they hold, counted. */
-void cdr__put_batch(cdr_session *s, int64_t step, int64_t *trained, int64_t *rows);
+/* Inputs of this rank's micro-batches of a step (from 0): tokens, targets, start, pos, micro. What they hold, counted. An error of this rank's data alone:
+ * the inputs are filled all the same. */
+cdr_status cdr__put_batch(cdr_session *s, int64_t step, int64_t *trained, int64_t *rows, cdr_err *err);
 /* Sparse attention is dense while step < train.indexer_warmup_steps: the flag that the programs read, after so many steps. */
 void cdr__put_dense(cdr_session *s, int64_t step);
 /* The parameters that train.trainable, train.freeze and train.indexer hold still, by name, into o->freeze. A pattern that

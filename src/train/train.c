@@ -1,6 +1,7 @@
 /* train.c: the training loop. A step is: fill the inputs of this rank's micro-batches, run the step program, read four
  * numbers. What stops or saves is agreed by all ranks inside the step's one integer all-reduce, so that no rank leaves
- * alone: count = { trained tokens, save and exit, save, time is up, rows that are not idle }. */
+ * alone: count = { trained tokens, save and exit, save, time is up, rows that are not idle,
+ * ranks whose data cannot be read any more }. */
 #include "train/adapter.h"
 #include "train/events.h"
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { COUNT_TRAINED, COUNT_EXIT, COUNT_SAVE, COUNT_TIME, COUNT_ROWS, N_COUNT = 8, MAX_SKIPPED = 3 };
+enum { COUNT_TRAINED, COUNT_EXIT, COUNT_SAVE, COUNT_TIME, COUNT_ROWS, COUNT_BROKEN, N_COUNT = 8, MAX_SKIPPED = 3 };
 
 /* ---- signals: flags only; acted on at a step boundary ---- */
 static volatile sig_atomic_t asked_save, asked_exit;       /* the signal's number */
@@ -177,11 +178,12 @@ static cdr_status agree_on_start(run *t, cdr_status st, cdr_err *err)
 }
 
 /* ---- one step ---- */
-static void fill_inputs(run *t)
+/* An error is this rank's own: it goes into the step with the others, who learn of it there. */
+static cdr_status fill_inputs(run *t, cdr_err *err)
 {
     cdr_session *s = &t->s;
     int64_t trained, rows, t0 = cdr_now_ns();
-    cdr__put_batch(s, t->step, &trained, &rows);
+    cdr_status st = cdr__put_batch(s, t->step, &trained, &rows, err);
     cdr__put_dense(s, t->step);
     const cdr_recipe *r = &s->r;
     double n = (double)(t->step + 1);
@@ -199,10 +201,11 @@ static void fill_inputs(run *t)
     t->sig_exit = asked_exit;
     t->sig_save = asked_save;
     if (t->sig_save) asked_save = 0;                             /* one that comes between the two lines is not lost */
-    int64_t count[N_COUNT] = { trained, t->sig_exit || t->file_exit, t->sig_save || t->file_save, time_up, rows };
+    int64_t count[N_COUNT] = { trained, t->sig_exit || t->file_exit, t->sig_save || t->file_save, time_up, rows, st != CDR_OK };
     memcpy(t->own_count, count, sizeof count);
     cdr_exec_put(s->exec, CDR_PROG_STEP, "count", 0, count, sizeof count);
     t->data_s = (double)(cdr_now_ns() - t0) * 1e-9;
+    return st;
 }
 
 /* Layer and value of "layers.3.mla.attention": 3, "mla.attention"; -1 where it is in no layer. */
@@ -277,11 +280,12 @@ static cdr_status one_step(run *t, cdr_step_record *rec, cdr_err *err)
     cdr_session *s = &t->s;
     int64_t t0 = cdr_now_ns();
     cdr_exec_set_step(s->exec, t->step + 1);
-    fill_inputs(t);
+    cdr_status own = fill_inputs(t, err);
     CDR_TRY(cdr_exec_run(s->exec, CDR_PROG_STEP, err));
     double m[CDR_N_METRIC];
     cdr_exec_get(s->exec, CDR_PROG_STEP, "metrics", 0, m, sizeof m);
     cdr_exec_get(s->exec, CDR_PROG_STEP, "count", 0, t->count, sizeof t->count);
+    if (t->count[COUNT_BROKEN] > 0) return cdr__agree(s, own, err);
     bool ok = m[CDR_METRIC_OK] != 0;
     cdr__router_read(&t->router, s);
     watch_load(t);
