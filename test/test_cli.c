@@ -237,7 +237,7 @@ static void a_resume_says_what_was_changed(void)
     T_HAS(errors, "or --allow-change seed [resume.fixed-key]");
     T_NEAR(run(cdr_pool_printf(pool, "%s --steps 4 --seed 5 --allow-change seed", base)), 0, 0);      /* another order of the data */
     T_NEAR(run(cdr_pool_printf(pool, "eval %s/nosuch", dir)), 3, 0);
-    T_HAS(errors, "not there. Name a run directory");
+    T_HAS(errors, "there is no such file or directory. Name a directory of weights in Hugging Face layout, a run directory");
 }
 
 static void a_directory_in_use_is_left_alone(void)
