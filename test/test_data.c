@@ -3,6 +3,7 @@
 
 #include "data/data.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -553,6 +554,35 @@ static void sources_packed_linked_refused(void)
     T_STR(err.id, "config.range");
 }
 
+/* A corpus of many small files needs no descriptor for each of them. */
+static void many_small_files(void)
+{
+    enum { N = 1500 };
+    struct rlimit was, few;
+    cdr_err err = { 0 };
+    char path[1200], text[64];
+    int64_t total = 0;
+    T_CHECK(cdr_make_dirs(in_dir("many"), &err) == CDR_OK);
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(path, sizeof path, "%s/%04d.txt", in_dir("many"), i);
+        (void)snprintf(text, sizeof text, "file %d of many\n", i);
+        put_file(path, text, strlen(text));
+        total += (int64_t)strlen(text);
+    }
+    T_CHECK(getrlimit(RLIMIT_NOFILE, &was) == 0);
+    few = (struct rlimit){ .rlim_cur = 256, .rlim_max = was.rlim_max };
+    T_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    cdr_data_source src = { .path = in_dir("many") };
+    cdr_data_opts o = opts_of(&src, 1);
+    cdr_data *d = open_or_fail(&o);
+    T_CHECK(cdr_data_stats(d)->n_documents == N && cdr_data_stats(d)->train_bytes == total);
+    shard *x = get(d, 0, 0, 1);
+    T_CHECK(x->n_trained > 0 && x->tokens[0] == 'f' && x->tokens[1] == 'i');
+    cdr_data_close(d);
+    T_CHECK(setrlimit(RLIMIT_NOFILE, &was) == 0);
+    T_CHECK(cdr_remove_tree(in_dir("many"), &err) == CDR_OK);
+}
+
 static void state_is_checked(void)
 {
     cdr_data_source src = { .path = in_dir("docs") };
@@ -616,6 +646,7 @@ int main(int argc, char **argv)
     T_RUN(eval_of_many_documents);
     T_RUN(locate_names_file_and_line);
     T_RUN(sources_packed_linked_refused);
+    T_RUN(many_small_files);
     T_RUN(state_is_checked);
     for (int i = 0; i < N_DOCS; i++) free(docs[i].bytes);
     (void)cdr_remove_tree(dir, &err);

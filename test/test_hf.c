@@ -4,6 +4,7 @@
 
 #include "io/hf.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -464,6 +465,47 @@ static void shrinking_file(void)
     free(dst);
 }
 
+static int n_descriptors(void)
+{
+    int n = 0;
+    DIR *dir_of = opendir("/proc/self/fd");
+    for (; dir_of && readdir(dir_of); n++);
+    if (dir_of) (void)closedir(dir_of);
+    return n;
+}
+
+/* A mapped header keeps no descriptor, a shard that was read one. What another file that takes the shard's name holds is never read as the shard's. */
+static void another_file_takes_the_name(void)
+{
+    char path[1100];
+    cdr_hf *d = NULL;
+    cdr_hf_tensor t;
+    cdr_err err = { 0 };
+    uint8_t *dst = malloc(BIG);
+    (void)snprintf(path, sizeof path, "%s", in_dir("name/model.safetensors"));
+    int before = n_descriptors();
+    for (int read = 0; read < 2 && dst; read++) {
+        err = (cdr_err){ 0 };
+        put_big(in_dir("name"));
+        T_CHECK(cdr_hf_open(in_dir("name"), &d, &err) == CDR_OK && cdr_hf_tensor_at(d, cdr_hf_find(d, "big"), &t, &err) == CDR_OK);
+        if (!d) return;
+        T_CHECK(n_descriptors() == before);
+        if (read) T_CHECK(cdr_hf_read(d, cdr_hf_find(d, "big"), 0, 100, dst, &err) == CDR_OK && n_descriptors() == before + 1);
+        T_CHECK(rename(path, in_dir("name/old")) == 0);
+        put_big(in_dir("name"));
+        FILE *f = fopen(path, "r+b");
+        T_CHECK(f && fseek(f, -(long)BIG, SEEK_END) == 0 && fputc(0xaa, f) == 0xaa && fclose(f) == 0);
+        cdr_status st = cdr_hf_read(d, cdr_hf_find(d, "big"), 0, 100, dst, &err);
+        if (read) T_CHECK(st == CDR_OK && dst[0] == 0 && dst[1] == 131);
+        else T_CHECK(st == CDR_EDATA && strcmp(err.id, "file.changed") == 0 && n_descriptors() == before);
+        T_CHECK(((const uint8_t *)t.data)[0] == 0 && cdr_hf_unchanged(d, &err) == CDR_OK);
+        T_CHECK(remove(path) == 0 && cdr_hf_unchanged(d, &err) == CDR_OK);
+        cdr_hf_close(d);
+        T_CHECK(n_descriptors() == before);
+    }
+    free(dst);
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
@@ -478,6 +520,7 @@ int main(int argc, char **argv)
     T_RUN(says_what_it_cannot_read);
     T_RUN(sorts_names);
     T_RUN(reads_past_the_cache);
+    T_RUN(another_file_takes_the_name);
     T_RUN(shrinking_file);
     (void)cdr_remove_tree(dir, NULL);
     return t_end();

@@ -115,10 +115,11 @@ bool cdr_is_dir(const char *path);
 /* true where name is one plain path component: not empty, no '/', not "." or "..", no control characters */
 bool cdr_plain_name(const char *name);
 /* Read-only mappings (map.c). A file that becomes shorter under its reader ends the process with the one error line and code 3. */
-typedef struct { const char *data; size_t bytes; int fd; int64_t changed_ns; } cdr_map;
+typedef struct { const char *data; size_t bytes; int64_t changed_ns; uint64_t device, inode; } cdr_map;
 cdr_status cdr_map_open(const char *path, cdr_map *m, cdr_err *err);
 /* Still of the size and time of change that it had when it was opened? A cut inside the last page reads as zeros: this says so. */
 cdr_status cdr_map_check(const char *path, const cdr_map *m, cdr_err *err);
+bool cdr_map_is(const cdr_map *m, int fd);       /* fd, opened by the same name later, is still the file that is mapped */
 void cdr_map_close(cdr_map *m);
 
 /* ---- JSON (json.c, json_write.c): a strict reader, and a writer ------------------------------------------ */

@@ -5,7 +5,8 @@
  * exit code of broken data (3); any other SIGBUS goes where it went before. Nothing is unwound: the thread that faulted may be any, in
  * the middle of a product. Files on disk are whole or temporary at any moment (file.c), so leaving is safe.
  * A file that was cut inside its last page gives zeros there without a fault: cdr_map_check, which whoever keeps a mapping for long
- * calls now and then, compares size and time of change.
+ * calls now and then, compares size and time of change. A mapping needs no descriptor, and keeps none: a corpus may have thousands of files.
+ * So the check asks for the path again; where that is another file by now, or gone, what is mapped is out of everybody's reach.
  * The table is process-wide, as signal handlers are; it is read in the handler, so it holds no pointers to freed memory.
  */
 #include "base/base.h"
@@ -85,6 +86,8 @@ static cdr_status fail_errno(cdr_err *err, const char *path, const char *what)
     return cdr_fail(err, CDR_EUSER, errno == ENOENT ? "file.missing" : "file.io", "%s: %s; %s.%s", path, what, strerror(errno), fix);
 }
 
+static int64_t changed_ns(const struct stat *st) { return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec; }
+
 static cdr_status map(const char *path, int fd, cdr_map *m, cdr_err *err)
 {
     struct stat st;
@@ -101,7 +104,7 @@ static cdr_status map(const char *path, int fd, cdr_map *m, cdr_err *err)
         guard(path, p, bytes);
         data = p;
     }
-    *m = (cdr_map){ .data = data, .bytes = bytes, .fd = fd, .changed_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec };
+    *m = (cdr_map){ .data = data, .bytes = bytes, .changed_ns = changed_ns(&st), .device = st.st_dev, .inode = st.st_ino };
     return CDR_OK;
 }
 
@@ -111,20 +114,27 @@ cdr_status cdr_map_open(const char *path, cdr_map *m, cdr_err *err)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return fail_errno(err, path, "cannot be opened");
     cdr_status status = map(path, fd, m, err);
-    if (status != CDR_OK) close(fd);
+    (void)close(fd);
     return status;
+}
+
+bool cdr_map_is(const cdr_map *m, int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && (uint64_t)st.st_dev == m->device && (uint64_t)st.st_ino == m->inode;
 }
 
 cdr_status cdr_map_check(const char *path, const cdr_map *m, cdr_err *err)
 {
     struct stat st;
-    if (fstat(m->fd, &st) != 0) return fail_errno(err, path, "cannot be examined");
+    if (stat(path, &st) != 0) return errno == ENOENT ? CDR_OK : fail_errno(err, path, "cannot be examined");
+    if ((uint64_t)st.st_dev != m->device || (uint64_t)st.st_ino != m->inode) return CDR_OK;
     char was[32], is[32];
     cdr_format_count(was, (int64_t)m->bytes);
     cdr_format_count(is, st.st_size);
     if ((size_t)st.st_size != m->bytes)
         CDR_FAIL_ID(err, CDR_EDATA, "file.shrank", "%s: had %s bytes when it was opened and has %s now. Leave the file alone, and start again", path, was, is);
-    if ((int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != m->changed_ns)
+    if (changed_ns(&st) != m->changed_ns)
         CDR_FAIL_ID(err, CDR_EDATA, "file.changed", "%s: was written to while it was read. Leave the file alone, and start again", path);
     return CDR_OK;
 }
@@ -136,6 +146,5 @@ void cdr_map_close(cdr_map *m)
         unguard(m->data);
         munmap((void *)(uintptr_t)m->data, m->bytes);
     }
-    close(m->fd);
-    *m = (cdr_map){ .fd = -1 };
+    *m = (cdr_map){ 0 };
 }

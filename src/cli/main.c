@@ -10,6 +10,7 @@
 #include "train/launch.h"
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 const cli_command *const cli_commands[] = { &cli_train, &cli_generate, &cli_chat, &cli_eval, &cli_plan, &cli_bench, &cli_check, &cli_config, &cli_data, &cli_toy,
@@ -40,6 +41,15 @@ static void print_document(const char *command, cdr_status st, const cdr_result 
     cdr_jw_end(&w, '}');
     printf("%s\n", t.s);
     cdr_text_free(&t);
+}
+
+/* A shard that is read keeps a descriptor: as many as this process may have, where a shell gives fewer at first. */
+static void raise_files(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == files.rlim_max) return;
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
 }
 
 /* An error that a command reports without a message is a fault of ours; it still has an exit code and a line. */
@@ -168,6 +178,7 @@ int main(int argc, char **argv)
     wait_passively(argv);
     signal(SIGPIPE, SIG_DFL);                /* `cadre config schema | head` ends quietly */
     signal(SIGXFSZ, SIG_IGN);                /* a file over the limit is an error of the write, with a message */
+    raise_files();
     cdr_launch_set_main(run_words);
     return run_words(argc - 1, argv + 1);
 }

@@ -397,7 +397,7 @@ cdr_status cdr__encode_text(cdr__corpus *c, cdr__doc *d, cdr_err *err)
     stuff s = { .data = p.at, .bytes = (size_t)d->n, .next = next_part, .from = &p, .left = INT64_MAX, .text = true, .ends = d->ends && c->eos >= 0, .form = "text" };
     cdr__store store;
     CDR_TRY(load_or_make(c, &w, &s, &store, err));
-    *CDR_PUSH(c->pool, c->files, c->n_files, c->cap_files) = (cdr__file){ .path = from->path, .format = CDR__TEXT, .store = store, .text = { .map = { .fd = -1 } } };
+    *CDR_PUSH(c->pool, c->files, c->n_files, c->cap_files) = (cdr__file){ .path = from->path, .format = CDR__TEXT, .store = store };
     *d = (cdr__doc){ .file = c->n_files - 1, .bytes = (const uint8_t *)store.words, .n = store.n_words, .kind = CDR__WORDS,
                      .n_trained = CDR_MAX(store.n_words - 1, (int64_t)0) };
     return CDR_OK;

@@ -59,8 +59,12 @@ static cdr_status open_reads(cdr_hf *d, cdr__hf_shard *s, cdr_err *err)
         s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_DIRECT);
         s->direct = s->fd >= 0;
         if (s->fd < 0 && errno == EINVAL) s->fd = open(s->path, O_RDONLY | O_CLOEXEC);
-        s->owned = access(s->path, W_OK) == 0;
         if (s->fd < 0) status = cdr_fail(err, CDR_EDATA, "file.io", "%s: cannot be opened; %s. Check that it is still there", s->path, strerror(errno));
+        else if (!cdr__st_is(s->st, s->fd)) {
+            (void)close(s->fd);
+            s->fd = -1;
+            status = cdr_fail(err, CDR_EDATA, "file.changed", "%s: another file has taken its name while it was read. Leave the directory alone, and start again", s->path);
+        } else s->owned = access(s->path, W_OK) == 0;
     }
     pthread_mutex_unlock(&d->lock);
     return status;
@@ -120,24 +124,35 @@ static bool is_cached(const char *file, size_t at, size_t bytes)
     return true;
 }
 
+/* The shard through the cache, opened where it is first wanted: one descriptor a shard is kept, not two. False: no longer that file. */
+static bool open_through(const cdr__hf_shard *s, cdr__hf_shard *through)
+{
+    if (through->fd < 0) through->fd = open(s->path, O_RDONLY | O_CLOEXEC);
+    return through->fd >= 0 && cdr__st_is(s->st, through->fd);
+}
+
 static cdr_status read_direct(cdr_hf *d, const cdr__hf_shard *s, const char *file, size_t at, size_t bytes, char *to, cdr_err *err)
 {
     void *bounce = take_bounce(d);
     cdr__hf_shard through = *s;
-    through.fd = cdr__st_fd(s->st);
+    through.fd = -1;
     cdr_status status = CDR_OK;
     bool unable = false;
     while (bytes > 0 && status == CDR_OK && !unable) {
         size_t k = CDR_MIN(bytes, (size_t)BLOCK);        /* wherever it lies: one request */
-        status = s->owned && is_cached(file, at, k) ? read_plain(&through, at, k, to, err) : read_window(s, at, k, bounce, to, &unable, err);
+        const bool cached = s->owned && is_cached(file, at, k) && open_through(s, &through);
+        status = cached ? read_plain(&through, at, k, to, err) : read_window(s, at, k, bounce, to, &unable, err);
         if (unable) break;
         at += k;
         to += k;
         bytes -= k;
     }
     give_bounce(d, bounce);
-    if (!unable) return status;
-    return read_plain(&through, at, bytes, to, err);
+    if (unable && !open_through(s, &through))
+        status = cdr_fail(err, CDR_EDATA, "file.io", "%s: cannot be opened again; %s. Check that it is still there", s->path, strerror(errno));
+    else if (unable) status = read_plain(&through, at, bytes, to, err);
+    if (through.fd >= 0) (void)close(through.fd);
+    return status;
 }
 
 cdr_status cdr_hf_read(cdr_hf *d, int64_t i, size_t first, size_t bytes, void *dst, cdr_err *err)

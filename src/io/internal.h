@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 int cdr__st_dtype(int format);             /* cdr_dtype stored in this format; -1: none */
-int cdr__st_fd(const cdr_st *st);         /* of the mapped file */
+bool cdr__st_is(const cdr_st *st, int fd);         /* fd is the mapped file, not one that has taken its name since */
 bool cdr__st_bytes(int format, int n_dim, const int64_t *n, size_t *bytes);
 
 /* The manifest, parsed and checked (ckpt_manifest.c). Everything lives in the pool that was given. */

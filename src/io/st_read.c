@@ -276,9 +276,9 @@ size_t cdr_st_data_start(const cdr_st *st)
     return st->data_start;
 }
 
-int cdr__st_fd(const cdr_st *st)
+bool cdr__st_is(const cdr_st *st, int fd)
 {
-    return st->mapped ? st->map.fd : -1;
+    return st->mapped && cdr_map_is(&st->map, fd);
 }
 
 cdr_status cdr_st_check(const cdr_st *st, cdr_err *err)

@@ -83,7 +83,7 @@ static cdr_status unpack_zstd(const char *path, const char *data, size_t bytes, 
 cdr_status cdr_textfile_open(const char *path, size_t max_bytes, cdr_textfile *t, cdr_err *err)
 {
     cdr_map map;
-    *t = (cdr_textfile){ .map = { .fd = -1 } };
+    *t = (cdr_textfile){ 0 };
     CDR_TRY(cdr_map_open(path, &map, err));
     const char *d = map.data;
     bool gzip = map.bytes >= 2 && memcmp(d, "\x1f\x8b", 2) == 0, zstd = map.bytes >= 4 && memcmp(d, "\x28\xb5\x2f\xfd", 4) == 0;
@@ -99,7 +99,7 @@ cdr_status cdr_textfile_open(const char *path, size_t max_bytes, cdr_textfile *t
     cdr_status status = gzip ? unpack_gzip(path, d, map.bytes, &g, err) : unpack_zstd(path, d, map.bytes, &g, err);
     cdr_map_close(&map);
     if (status != CDR_OK) free(g.data);
-    else *t = (cdr_textfile){ .data = g.data, .bytes = g.n, .owned = g.data, .map = { .fd = -1 } };
+    else *t = (cdr_textfile){ .data = g.data, .bytes = g.n, .owned = g.data };
     return status;
 }
 
@@ -107,5 +107,5 @@ void cdr_textfile_close(cdr_textfile *t)
 {
     if (t->owned) free(t->owned);
     else if (t->data) cdr_map_close(&t->map);
-    *t = (cdr_textfile){ .map = { .fd = -1 } };
+    *t = (cdr_textfile){ 0 };
 }
