@@ -1,9 +1,9 @@
 /* parity_rig.h: a checkpoint directory of an HF family run through the engine in F32, for what compares it with transformers: the program
  * parity_dump (for tools/peers/parity.py) and test_parity (with what that script has stored).
  *
- *   parity_toy("kimi_linear", dir, "bf16");                   // a toy whose weights are those of a formula, as a toy's own leave norms at one and biases at zero
+ *   parity_toy("kimi_linear", path, "bf16");                   // a toy whose weights are those of a formula, as a toy's own leave norms at one and biases at zero
  *   parity p;
- *   parity_open(&p, dir, T);
+ *   parity_open(&p, path, T);
  *   parity_eval(&p);                                          // what the probes show: parity_get, before anything else runs
  *   parity_step(&p);                                          // p.loss; gradients in the step program's memory
  *   parity_close(&p);
@@ -80,16 +80,16 @@ static void parity_fill(const char *name, const cdr_st_tensor *t, char *data)
     }
 }
 
-static void parity_toy(const char *family, const char *dir, const char *experts)
+static void parity_toy(const char *family, const char *to, const char *experts)
 {
     cdr_err err = { 0 };
     cdr_result result = { 0 };
-    cdr_toy_args a = { .common = { .quiet = true }, .family = family, .out = dir, .experts = experts };
+    cdr_toy_args a = { .common = { .quiet = true }, .family = family, .out = to, .experts = experts };
     parity_stop(cdr_toy(&a, &result, &err), &err);
     cdr_result_free(&result);
     char path[1200], *bytes = NULL;
     size_t n = 0;
-    (void)snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", to);
     parity_stop(cdr_file_read(path, 1 << 26, &bytes, &n, &err), &err);
     cdr_st *st = NULL;
     parity_stop(cdr_st_open_memory(path, bytes, n, &st, &err), &err);
@@ -121,19 +121,19 @@ static void parity_load(parity *p)
     }
 }
 
-static void parity_open(parity *p, const char *dir, int64_t T)
+static void parity_open(parity *p, const char *from, int64_t T)
 {
     memset(p, 0, sizeof *p);
     p->pool = cdr_pool_new();
     p->T = T;
     p->ids = cdr_pool_alloc(p->pool, sizeof *p->ids * (size_t)T);
     for (int64_t t = 0; t < T; t++) p->ids[t] = parity_id(t);
-    cdr_model_spec spec = { .path = dir };
+    cdr_model_spec spec = { .path = from };
     parity_stop(cdr_model_load(&spec, p->pool, &p->model, &p->err), &p->err);
     p->info = cdr_model_get_info(p->model);
     cdr_model_set_probe(p->model, CDR_PROBE_NATURAL);
     p->builder = cdr_model_builder(p->model);
-    parity_stop(cdr_hf_open(dir, &p->hf, &p->err), &p->err);
+    parity_stop(cdr_hf_open(from, &p->hf, &p->err), &p->err);
     parity_stop(cdr_weights_open(p->model, p->hf, &p->weights, &p->err), &p->err);
     cdr_compile_opts o = cdr_compile_defaults();
     o.T = T;

@@ -8,36 +8,11 @@
 #ifndef CADRE_TEST_TALK_RIG_H
 #define CADRE_TEST_TALK_RIG_H
 
-#include "test.h"
-
 #include "data/data.h"
+#include "files.h"
 
-#include <unistd.h>
-
-static char dir[512];
 static cdr_tokenizer *tok;
 static cdr_chat_spec chat = { .format = "k3_xtml" };
-
-static inline const char *in_dir(const char *name)
-{
-    static char path[8][1024];
-    static int k;
-    k = (k + 1) % 8;
-    (void)snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
-    return path[k];
-}
-
-static inline void put_file(const char *path, const void *data, size_t bytes)
-{
-    FILE *f = fopen(path, "wb");
-    T_CHECK(f && fwrite(data, 1, bytes, f) == bytes);
-    if (f) (void)fclose(f);
-}
-
-static inline void put(const char *name, const char *text)
-{
-    put_file(in_dir(name), text, strlen(text));
-}
 
 static inline cdr_data_opts opts_of(const cdr_data_source *sources, int n)
 {
@@ -170,16 +145,13 @@ static inline void refused(const char *name, const char *text, const cdr_data_so
 
 static inline bool rig_open(const char *name)
 {
-    const char *tmp = getenv("TMPDIR");
     cdr_err err = { 0 };
-    (void)snprintf(dir, sizeof dir, "%s/cadre-test-%s-XXXXXX", tmp ? tmp : P_tmpdir, name);
-    return mkdtemp(dir) && cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = "byte" }, &tok, &err) == CDR_OK;
+    return files_open(name) && cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = "byte" }, &tok, &err) == CDR_OK;
 }
 
 static inline void rig_close(void)
 {
-    cdr_err err = { 0 };
     cdr_tokenizer_close(tok);
-    (void)cdr_remove_tree(dir, &err);
+    files_close();
 }
 #endif

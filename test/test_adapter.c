@@ -1,31 +1,12 @@
 /* test_adapter.c: adapter files. Every layout is written and read again and gives the same scale B A; what lies in a file is checked against
  * the layouts' own formulas (expert-major rows, rank-major columns, padding, folded scales); what is wrong is refused; what a consumer would drop is
  * said. GGUF bytes: test/golden/adapter.gguf, made by the PyPI package gguf (tools/peers/adapter_golden.py). */
-#include "test.h"
-
 #include "adapter/adapter.h"
+#include "files.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char dir[512];
-
-static const char *in_dir(const char *name)
-{
-    static char path[4][1200];
-    static int k;
-    k = (k + 1) % 4;
-    (void)snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
-    return path[k];
-}
-
-static void put_file(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "wb");
-    T_CHECK(f && fwrite(text, 1, strlen(text), f) == strlen(text));
-    if (f) (void)fclose(f);
-}
 
 static const char KIMI_LINEAR[] =
     "extends: kimi_linear\nname: toy\nfamily: kimi_linear\n"
@@ -349,7 +330,7 @@ static void patterns(void)
     if (at) memcpy(at, "\"use_rslora\": true ", 19);
     char path[1300];
     (void)snprintf(path, sizeof path, "%s/adapter_config.json", in_dir("pat"));
-    put_file(path, config);
+    put_text(path, config);
     T_CHECK(cdr_lora_read(in_dir("pat"), m, pool, &got, &err) == CDR_OK && got.rslora);
     const cdr_lora_pair *o = find_pair(&got, param(m, "model.layers.0.self_attn.o_proj.weight")), *w1 = find_pair(&got, param(m,
         "model.layers.1.block_sparse_moe.experts.{expert}.w1.weight"));
@@ -373,7 +354,7 @@ static void make_dir(const char *name, const char *config, const spec *s, int n,
     (void)mkdir(in_dir(name), 0755);
     char path[1300];
     (void)snprintf(path, sizeof path, "%s/adapter_config.json", in_dir(name));
-    put_file(path, config);
+    put_text(path, config);
     (void)snprintf(path, sizeof path, "%s/adapter_model.safetensors", in_dir(name));
     for (int i = 0; i < n; i++) {
         specs[i] = (cdr_st_spec){ .name = s[i].name, .format = cdr_st_format_by_name(s[i].format ? "I64" : "F32"), .n_dim = s[i].dims };
@@ -702,9 +683,7 @@ static void adding_is_the_definition(void)
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
-    char tmp[] = "/tmp/cadre-adapter-XXXXXX";
-    if (!mkdtemp(tmp)) return 99;
-    (void)snprintf(dir, sizeof dir, "%s", tmp);
+    if (!files_open("adapter")) return 99;
     cdr_log_set_level(CDR_LOG_ERROR);
     T_RUN(layouts_round_trip);
     T_RUN(wrapper_is_peft_s);
@@ -719,7 +698,6 @@ int main(int argc, char **argv)
     T_RUN(foreign_file);
     T_RUN(repacking);
     T_RUN(adding_is_the_definition);
-    if (!getenv("CADRE_KEEP")) (void)cdr_remove_tree(dir, NULL);
-    else printf("%s\n", dir);
+    files_close();
     return t_end();
 }

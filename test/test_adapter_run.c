@@ -1,29 +1,10 @@
 /* test_adapter_run.c: adapters of runs through the commands: a LoRA run, its base with --adapter, its final/ and its exports give the same bits where
  * nothing is rounded; lora.adapter continues, and is refused where it does not fit; lora.serve_with refuses before step 0; known-failures.md, C. */
-#include "test.h"
-
 #include "adapter/adapter.h"
+#include "files.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static char dir[512];
-
-static const char *at(const char *name)
-{
-    static char path[8][1200];
-    static int k;
-    k = (k + 1) % 8;
-    (void)snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
-    return path[k];
-}
-
-static void put_text(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "wb");
-    T_CHECK(f && fwrite(text, 1, strlen(text), f) == strlen(text));
-    if (f) (void)fclose(f);
-}
 
 static void put_recipe(const char *name, const char *model, const char *more)
 {
@@ -32,8 +13,8 @@ static void put_recipe(const char *name, const char *model, const char *more)
     (void)snprintf(text, sizeof text,
                    "version: 1\nname: %s\nmodel: {path: %s}\ndata: {train: %s, eval_fraction: 0.2, tokenizer: byte}\noutput_dir: %s\neval: {tokens: 64}\n"
                    "train: {steps: 2, balance: none, indexer: frozen, sequence_length: 64, micro_batch_tokens: 64, global_batch_tokens: 64}\n"
-                   "machine: {threads: 1}\nprecision: {compute: f32}\nlog: {level: error}\n%s", name, model, at("text.txt"), at(name), more);
-    put_text(at(file), text);
+                   "machine: {threads: 1}\nprecision: {compute: f32}\nlog: {level: error}\n%s", name, model, in_dir("text.txt"), in_dir(name), more);
+    put_text(in_dir(file), text);
 }
 
 /* A command in a process of its own (the engine's threads); what it returns, and the error's text. */
@@ -48,7 +29,7 @@ static cdr_status run(const call *c, cdr_result *r, cdr_err *err)
         : NULL }, r, err);
     if (strncmp(c->verb, "merge", 5) == 0) {
         bool bf16 = strcmp(c->verb, "merge-bf16") == 0, force = strcmp(c->verb, "merge-force") == 0;
-        return cdr_merge(&(cdr_merge_args){ .common = q, .base = at(strcmp(c->verb, "merge-fp8") == 0 ? "f8" : "toy"), .adapter = c->a, .out = c->b, .experts = bf16
+        return cdr_merge(&(cdr_merge_args){ .common = q, .base = in_dir(strcmp(c->verb, "merge-fp8") == 0 ? "f8" : "toy"), .adapter = c->a, .out = c->b, .experts = bf16
             ? "bf16" : NULL, .min_survival = 0.9,
                                             .force = force },
                          r, err);
@@ -56,7 +37,7 @@ static cdr_status run(const call *c, cdr_result *r, cdr_err *err)
     if (strcmp(c->verb, "eval") == 0) {
         char config[1300];
         (void)snprintf(config, sizeof config, "%s/config.json", c->a);      /* weights alone have no data of their own */
-        return cdr_eval(&(cdr_eval_args){ .common = q, .model = c->a, .adapter = c->b, .data = cdr_exists(config) ? at("text.txt") : NULL, .n_tokens = 64 }, r, err);
+        return cdr_eval(&(cdr_eval_args){ .common = q, .model = c->a, .adapter = c->b, .data = cdr_exists(config) ? in_dir("text.txt") : NULL, .n_tokens = 64 }, r, err);
     }
     return cdr_verify_adapter(&(cdr_verify_adapter_args){ .common = q, .adapter = c->a, .base = c->b, .consumers = "peft" }, r, err);
 }
@@ -129,8 +110,8 @@ static void base_and_adapter_are_the_run(void)
 {
     static const char *const experts[] = { "per_expert", "shared_outer" };
     put_recipe("base", "tiny-linear", "optimizer: {learning_rate: 1.0e-60}\n");
-    ok(go("train", at("base.yaml"), NULL));
-    double base = go("eval", at("base"), NULL).loss;
+    ok(go("train", in_dir("base.yaml"), NULL));
+    double base = go("eval", in_dir("base"), NULL).loss;
     for (int i = 0; i < 2; i++) {
         char more[300], name[40];
         cdr_err err;
@@ -139,45 +120,45 @@ static void base_and_adapter_are_the_run(void)
                        "optimizer: {learning_rate: 1.0e-2}\nlora: {rank: 4, experts: %s, targets: [attention, kda_gates, dense_mlp, shared_experts]}\n", experts[i]);
         put_recipe(name, "tiny-linear", more);
         (void)snprintf(more, sizeof more, "%s.yaml", name);
-        ok(go("train", at(more), NULL));
-        outcome own = go("eval", at(name), NULL), with = go("eval", at("base"), at(name));
+        ok(go("train", in_dir(more), NULL));
+        outcome own = go("eval", in_dir(name), NULL), with = go("eval", in_dir("base"), in_dir(name));
         ok(own);
         ok(with);
         T_CHECK(own.loss > 0 && own.loss != base && own.loss == with.loss);
         (void)snprintf(more, sizeof more, "%s/final", name);
-        outcome final = go("eval", at("base"), at(more));
+        outcome final = go("eval", in_dir("base"), in_dir(more));
         ok(final);
         T_NEAR(final.loss, own.loss, 1e-6);              /* a wrapper repeats what is shared */
         (void)snprintf(more, sizeof more, "%s-peft", name);
-        T_CHECK(export_to(at(name), "peft", at(more), &err) == CDR_OK);
-        outcome each = go("eval", at("base"), at(more));
+        T_CHECK(export_to(in_dir(name), "peft", in_dir(more), &err) == CDR_OK);
+        outcome each = go("eval", in_dir("base"), in_dir(more));
         ok(each);
         T_NEAR(each.loss, own.loss, 1e-6);
         if (i == 0) T_CHECK(final.loss == own.loss && each.loss == own.loss);
-        ok(go("verify", at(name), "tiny-linear"));
+        ok(go("verify", in_dir(name), "tiny-linear"));
     }
-    refused(go("eval", at("lora0"), at("lora0")), CDR_EUSER, "adapter.has-own", "Name its base instead");
-    refused(go("eval", at("base"), at("base")), CDR_EDATA, "adapter.no-lora", "is no LoRA run");
-    refused(go("verify", at("lora0"), "tiny-v3"), CDR_EDATA, "adapter.unknown-key", "bind to nothing of tiny-v3");
+    refused(go("eval", in_dir("lora0"), in_dir("lora0")), CDR_EUSER, "adapter.has-own", "Name its base instead");
+    refused(go("eval", in_dir("base"), in_dir("base")), CDR_EDATA, "adapter.no-lora", "is no LoRA run");
+    refused(go("verify", in_dir("lora0"), "tiny-v3"), CDR_EDATA, "adapter.unknown-key", "bind to nothing of tiny-v3");
 }
 
 /* B = 0 is the base, bit for bit: of each group of modules by itself (sglang 37704). */
 static void zero_b_is_the_base(void)
 {
     static const char *const groups[] = { "attention", "kda_gates", "dense_mlp", "shared_experts" };
-    double base = go("eval", at("base"), NULL).loss;
+    double base = go("eval", in_dir("base"), NULL).loss;
     for (int i = 0; i < CDR_COUNT(groups); i++) {
         char name[40], file[60], more[200];
         (void)snprintf(name, sizeof name, "zero%d", i);
         (void)snprintf(file, sizeof file, "%s.yaml", name);
         (void)snprintf(more, sizeof more, "optimizer: {learning_rate: 1.0e-60}\nlora: {rank: 4, targets: [%s]}\ncheckpoint: {final: none}\n", groups[i]);
         put_recipe(name, "tiny-linear", more);
-        ok(go("train", at(file), NULL));
-        outcome o = go("eval", at("base"), at(name));
+        ok(go("train", in_dir(file), NULL));
+        outcome o = go("eval", in_dir("base"), in_dir(name));
         ok(o);
         T_CHECK(o.loss == base && base > 0);
-        refused(go("verify", at(name), "tiny-linear"), CDR_EUSER, "adapter.zero", "the adapter does nothing");
-        T_CHECK(!cdr_exists(at(cdr_is_dir(at(name)) ? "zero0/final" : "none")));
+        refused(go("verify", in_dir(name), "tiny-linear"), CDR_EUSER, "adapter.zero", "the adapter does nothing");
+        T_CHECK(!cdr_exists(in_dir(cdr_is_dir(in_dir(name)) ? "zero0/final" : "none")));
     }
 }
 
@@ -187,20 +168,20 @@ static void runs_start_from_adapters(void)
     char more[600];
     const char *lora = "lora: {rank: %d, experts: per_expert, targets: [%s], adapter: %s, serve_with: [%s]}\noptimizer: {learning_rate: 1.0e-60}\n";
     const char *all = "attention, kda_gates, dense_mlp, shared_experts";
-    (void)snprintf(more, sizeof more, lora, 4, all, at("lora0"), "peft");
+    (void)snprintf(more, sizeof more, lora, 4, all, in_dir("lora0"), "peft");
     put_recipe("again", "tiny-linear", more);
-    ok(go("train", at("again.yaml"), NULL));
-    T_CHECK(go("eval", at("again"), NULL).loss == go("eval", at("lora0"), NULL).loss);
-    (void)snprintf(more, sizeof more, lora, 8, all, at("lora0"), "peft");
+    ok(go("train", in_dir("again.yaml"), NULL));
+    T_CHECK(go("eval", in_dir("again"), NULL).loss == go("eval", in_dir("lora0"), NULL).loss);
+    (void)snprintf(more, sizeof more, lora, 8, all, in_dir("lora0"), "peft");
     put_recipe("rank", "tiny-linear", more);
-    refused(go("train", at("rank.yaml"), NULL), CDR_EUSER, "lora.adapter", "has rank 4 and scale 2");
-    (void)snprintf(more, sizeof more, lora, 4, "attention", at("lora0"), "peft");
+    refused(go("train", in_dir("rank.yaml"), NULL), CDR_EUSER, "lora.adapter", "has rank 4 and scale 2");
+    (void)snprintf(more, sizeof more, lora, 4, "attention", in_dir("lora0"), "peft");
     put_recipe("lost", "tiny-linear", more);
-    refused(go("train", at("lost.yaml"), NULL), CDR_EUSER, "lora.adapter", "it would be lost");
+    refused(go("train", in_dir("lost.yaml"), NULL), CDR_EUSER, "lora.adapter", "it would be lost");
     (void)snprintf(more, sizeof more, lora, 4, all, "none", "peft, sglang");
     put_recipe("serve", "tiny-linear", more);
-    refused(go("train", at("serve.yaml"), NULL), CDR_EUSER, "lora.serve", "sglang would drop");
-    T_CHECK(!cdr_exists(at("serve/checkpoints")));
+    refused(go("train", in_dir("serve.yaml"), NULL), CDR_EUSER, "lora.serve", "sglang would drop");
+    T_CHECK(!cdr_exists(in_dir("serve/checkpoints")));
 }
 
 /* Adapters on layer 1 alone touch layer 1 alone: no expert's index is taken for a layer's (PEFT 3318). */
@@ -211,11 +192,11 @@ static void one_layer_is_one_layer(void)
     cdr_lora_set set;
     cdr_err err = { 0 };
     put_recipe("layer", "tiny-linear", "lora: {rank: 4, experts: per_expert, targets: [attention], layers: 1}\noptimizer: {learning_rate: 1.0e-2}\n");
-    ok(go("train", at("layer.yaml"), NULL));
+    ok(go("train", in_dir("layer.yaml"), NULL));
     T_CHECK(cdr_model_load(&(cdr_model_spec){ .path = "tiny-linear" }, pool, &m, &err) == CDR_OK);
     static const char *const source[] = { "layer", "layer/final" };
     for (int k = 0; k < 2; k++) {
-        T_CHECK(cdr_lora_read(at(source[k]), m, pool, &set, &err) == CDR_OK && set.n == 9);
+        T_CHECK(cdr_lora_read(in_dir(source[k]), m, pool, &set, &err) == CDR_OK && set.n == 9);
         for (int i = 0; i < set.n; i++) T_CHECK(cdr_model_param_part(m, set.pair[i].i_param).layer == 1 && !set.pair[i].untargeted);
     }
     cdr_pool_free(pool);
@@ -231,7 +212,7 @@ static void check_merged(const char *merged, const cdr_lora_set *set, cdr_model 
     cdr_model *mb = NULL;
     cdr_err err = { 0 };
     int64_t copied = 0, scales = 0;
-    T_CHECK(cdr_hf_open(at("toy"), &a, &err) == CDR_OK && cdr_hf_open(merged, &b, &err) == CDR_OK);
+    T_CHECK(cdr_hf_open(in_dir("toy"), &a, &err) == CDR_OK && cdr_hf_open(merged, &b, &err) == CDR_OK);
     T_CHECK(cdr_model_load(&(cdr_model_spec){ .path = merged }, pool, &mb, &err) == CDR_OK);
     if (!a || !b || !mb) return;
     T_CHECK(cdr_weights_open(m, a, &wa, &err) == CDR_OK && cdr_weights_open(mb, b, &wb, &err) == CDR_OK);
@@ -282,32 +263,32 @@ static void merged_is_base_and_adapter(void)
     cdr_model *m = NULL;
     cdr_lora_set set;
     cdr_err err = { 0 };
-    (void)snprintf(model, sizeof model, "%s", at("toy"));
+    (void)snprintf(model, sizeof model, "%s", in_dir("toy"));
     ok(go("toy", "kimi_k3", model));
     put_recipe("k3", model, "lora: {rank: 4, experts: per_expert, targets: [attention, dense_mlp, shared_experts]}\noptimizer: {learning_rate: 3.0e-2}\n");
-    ok(go("train", at("k3.yaml"), NULL));
-    ok(go("verify", at("k3"), model));
-    refused(go("merge", at("k3"), at("m0")), CDR_EUSER, "merge.survival", "would survive, below --min-survival 0.90");
-    T_CHECK(!cdr_exists(at("m0")));
-    ok(go("merge-bf16", at("k3"), at("m1")));
-    ok(go("merge-force", at("k3/final"), at("m2")));
+    ok(go("train", in_dir("k3.yaml"), NULL));
+    ok(go("verify", in_dir("k3"), model));
+    refused(go("merge", in_dir("k3"), in_dir("m0")), CDR_EUSER, "merge.survival", "would survive, below --min-survival 0.90");
+    T_CHECK(!cdr_exists(in_dir("m0")));
+    ok(go("merge-bf16", in_dir("k3"), in_dir("m1")));
+    ok(go("merge-force", in_dir("k3/final"), in_dir("m2")));
     T_CHECK(cdr_model_load(&(cdr_model_spec){ .path = model }, pool, &m, &err) == CDR_OK);
-    T_CHECK(cdr_lora_read(at("k3"), m, pool, &set, &err) == CDR_OK && set.has_hash);
-    check_merged(at("m1"), &set, m, true);
-    check_merged(at("m2"), &set, m, false);
-    double own = go("eval", at("k3"), NULL).loss, base = 0, merged = 0;
+    T_CHECK(cdr_lora_read(in_dir("k3"), m, pool, &set, &err) == CDR_OK && set.has_hash);
+    check_merged(in_dir("m1"), &set, m, true);
+    check_merged(in_dir("m2"), &set, m, false);
+    double own = go("eval", in_dir("k3"), NULL).loss, base = 0, merged = 0;
     for (int i = 0; i < 2; i++) {                        /* a run that changes nothing, of the base and of the merged weights */
         (void)snprintf(file, sizeof file, "still%d", i);
-        put_recipe(file, i == 0 ? model : at("m1"), "optimizer: {learning_rate: 1.0e-60}\nlora: {rank: 1, targets: [o_proj]}\ncheckpoint: {final: none}\n");
+        put_recipe(file, i == 0 ? model : in_dir("m1"), "optimizer: {learning_rate: 1.0e-60}\nlora: {rank: 1, targets: [o_proj]}\ncheckpoint: {final: none}\n");
         (void)snprintf(file, sizeof file, "still%d.yaml", i);
-        ok(go("train", at(file), NULL));
+        ok(go("train", in_dir(file), NULL));
         (void)snprintf(file, sizeof file, "still%d", i);
-        *(i == 0 ? &base : &merged) = go("eval", at(file), NULL).loss;
+        *(i == 0 ? &base : &merged) = go("eval", in_dir(file), NULL).loss;
     }
     T_CHECK(own > 0 && fabs(base - own) > 0.05);
     T_NEAR(merged, own, 0.004);
-    refused(go("verify", at("k3"), at("not-here")), CDR_EDATA, "model.missing", "there is no such file or directory");
-    refused(go("verify", at("k3"), at("m2")), CDR_EUSER, "adapter.other-base", "was not trained on the weights of");
+    refused(go("verify", in_dir("k3"), in_dir("not-here")), CDR_EDATA, "model.missing", "there is no such file or directory");
+    refused(go("verify", in_dir("k3"), in_dir("m2")), CDR_EUSER, "adapter.other-base", "was not trained on the weights of");
     cdr_pool_free(pool);
 }
 
@@ -319,7 +300,7 @@ static void the_base_is_hashed_once(void)
                        "optimizer: {learning_rate: 1.0e-60}\ncheckpoint: {final: none}\n";
     char model[1200], more[1800], *cache = getenv("CADRE_CACHE") ? strdup(getenv("CADRE_CACHE")) : NULL;
     int64_t got[2], own = 0, size = 0;
-    (void)snprintf(model, sizeof model, "%s", at("toy"));
+    (void)snprintf(model, sizeof model, "%s", in_dir("toy"));
     for (int i = 1; i <= 5; i++) {
         struct stat file;
         (void)snprintf(more, sizeof more, "%s/model-0000%d-of-000005.safetensors", model, i);
@@ -328,22 +309,22 @@ static void the_base_is_hashed_once(void)
     }
     T_CHECK(setenv("CADRE_CACHE", "/dev/null/none", 1) == 0);
     for (int i = 0; i < 2; i++) {
-        (void)snprintf(more, sizeof more, lora, i == 0 ? "none" : at("k3"));
+        (void)snprintf(more, sizeof more, lora, i == 0 ? "none" : in_dir("k3"));
         put_recipe(i == 0 ? "fresh" : "continued", model, more);
-        outcome o = go("train", at(i == 0 ? "fresh.yaml" : "continued.yaml"), NULL);
+        outcome o = go("train", in_dir(i == 0 ? "fresh.yaml" : "continued.yaml"), NULL);
         ok(o);
         got[i] = o.read;
     }
     own = got[1] - got[0];
     T_CHECK(got[0] > size && own > 0 && own < size / 2);
-    outcome with = go("eval", model, at("k3")), without = go("eval", model, NULL);
+    outcome with = go("eval", model, in_dir("k3")), without = go("eval", model, NULL);
     ok(with);
     ok(without);
     T_CHECK(without.read < size + size / 2 && with.read - own - without.read < size);        /* alone it is loaded only */
-    (void)snprintf(more, sizeof more, lora, at("k3"));
-    put_recipe("strange", at("m2"), more);
-    refused(go("train", at("strange.yaml"), NULL), CDR_EDATA, "adapter.other-base", "was not trained on the weights of");
-    refused(go("eval", at("m2"), at("k3")), CDR_EDATA, "adapter.other-base", "was not trained on the weights of");
+    (void)snprintf(more, sizeof more, lora, in_dir("k3"));
+    put_recipe("strange", in_dir("m2"), more);
+    refused(go("train", in_dir("strange.yaml"), NULL), CDR_EDATA, "adapter.other-base", "was not trained on the weights of");
+    refused(go("eval", in_dir("m2"), in_dir("k3")), CDR_EDATA, "adapter.other-base", "was not trained on the weights of");
     T_CHECK((cache ? setenv("CADRE_CACHE", cache, 1) : unsetenv("CADRE_CACHE")) == 0);
     free(cache);
 }
@@ -352,13 +333,13 @@ static void the_base_is_hashed_once(void)
 static void merged_into_fp8_is_measured(void)
 {
     char model[1200];
-    (void)snprintf(model, sizeof model, "%s", at("f8"));
+    (void)snprintf(model, sizeof model, "%s", in_dir("f8"));
     ok(go("toy", "deepseek_v3", model));
     put_recipe("small", model, "lora: {rank: 4, experts: per_expert, targets: [q_a_proj]}\noptimizer: {learning_rate: 1.0e-4}\ncheckpoint: {final: none}\n");
-    ok(go("train", at("small.yaml"), NULL));
-    outcome o = go("merge-fp8", at("small"), at("m3"));
+    ok(go("train", in_dir("small.yaml"), NULL));
+    outcome o = go("merge-fp8", in_dir("small"), in_dir("m3"));
     refused(o, CDR_EUSER, "merge.survival", ".experts.");
-    T_CHECK(o.loss == 96 && !cdr_exists(at("m3")));
+    T_CHECK(o.loss == 96 && !cdr_exists(in_dir("m3")));
 }
 
 /* A run that trained all of a directory's model leaves nothing to its base, so an adapter beside it is not refused as another base's: with weights that did not
@@ -366,47 +347,46 @@ static void merged_into_fp8_is_measured(void)
 static void a_trained_run_takes_an_adapter(void)
 {
     static const char *const rate[] = { "1.0e-60", "1.0e-2" };
-    double own = go("eval", at("small"), NULL).loss, loss[2] = { 0 };
+    double own = go("eval", in_dir("small"), NULL).loss, loss[2] = { 0 };
     char text[8000], model[1200], file[60];
-    (void)snprintf(model, sizeof model, "%s", at("f8"));
+    (void)snprintf(model, sizeof model, "%s", in_dir("f8"));
     for (int i = 0; i < 2; i++) {
         (void)snprintf(text, sizeof text,
                        "version: 1\nname: full%d\nmodel: {path: %s}\ndata: {train: %s, eval_fraction: 0.2, tokenizer: byte}\noutput_dir: %s%d\neval: {tokens: 64}\n"
                        "train: {steps: 1, balance_rate: 1.0e-30, sequence_length: 64, micro_batch_tokens: 64, global_batch_tokens: 64}\n"
                        "machine: {threads: 1}\nprecision: {compute: f32}\nlog: {level: error}\n"
-                       "optimizer: {learning_rate: %s}\n", i, model, at("text.txt"), at("full"), i, rate[i]);
+                       "optimizer: {learning_rate: %s}\n", i, model, in_dir("text.txt"), in_dir("full"), i, rate[i]);
         (void)snprintf(file, sizeof file, "full%d.yaml", i);
-        put_text(at(file), text);
-        ok(go("train", at(file), NULL));
+        put_text(in_dir(file), text);
+        ok(go("train", in_dir(file), NULL));
         (void)snprintf(file, sizeof file, "full%d", i);
-        outcome with = go("eval", at(file), at("small"));
+        outcome with = go("eval", in_dir(file), in_dir("small"));
         ok(with);
         loss[i] = with.loss;
     }
-    T_CHECK(own > 0 && loss[0] == own && loss[1] != own && loss[1] != go("eval", at("full1"), NULL).loss);
+    T_CHECK(own > 0 && loss[0] == own && loss[1] != own && loss[1] != go("eval", in_dir("full1"), NULL).loss);
     put_recipe("part", model, "optimizer: {learning_rate: 1.0e-2}\n");
-    (void)snprintf(text, sizeof text, "sed -e 's/indexer: frozen/trainable: [o_proj]/' %s > %s.yaml", at("part.yaml"), at("part1"));
+    (void)snprintf(text, sizeof text, "sed -e 's/indexer: frozen/trainable: [o_proj]/' %s > %s.yaml", in_dir("part.yaml"), in_dir("part1"));
     T_CHECK(system(text) == 0);
-    ok(go("train", at("part1.yaml"), NULL));
-    ok(go("eval", at("part"), at("small")));
+    ok(go("train", in_dir("part1.yaml"), NULL));
+    ok(go("eval", in_dir("part"), in_dir("small")));
     (void)snprintf(text, sizeof text, "%s/model.safetensors", model);
     FILE *f = fopen(text, "r+b");
     int last = f && fseek(f, -4, SEEK_END) == 0 ? fgetc(f) : EOF;
     T_CHECK(last != EOF && fseek(f, -4, SEEK_END) == 0 && fputc(last ^ 1, f) != EOF);
     if (f) (void)fclose(f);
-    refused(go("eval", at("part"), at("small")), CDR_EDATA, "adapter.other-base", "was not trained on the weights of");
-    refused(go("eval", at("part"), NULL), CDR_EDATA, "checkpoint.other-base", "frozen weights would be others");
+    refused(go("eval", in_dir("part"), in_dir("small")), CDR_EDATA, "adapter.other-base", "was not trained on the weights of");
+    refused(go("eval", in_dir("part"), NULL), CDR_EDATA, "checkpoint.other-base", "frozen weights would be others");
 }
 
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
-    char tmp[] = "/tmp/cadre-adapter-run-XXXXXX", text[6000] = "";
-    if (!mkdtemp(tmp)) return 99;
-    (void)snprintf(dir, sizeof dir, "%s", tmp);
+    char text[6000] = "";
+    if (!files_open("adapter-run")) return 99;
     cdr_log_set_level(CDR_LOG_ERROR);
     for (int i = 0; i < 90; i++) (void)snprintf(text + strlen(text), sizeof text - strlen(text), "line %d of %d: hacker, kludge, cruft %d.\n", i, i * i, i * 7);
-    put_text(at("text.txt"), text);
+    put_text(in_dir("text.txt"), text);
     T_RUN(base_and_adapter_are_the_run);
     T_RUN(zero_b_is_the_base);
     T_RUN(runs_start_from_adapters);
@@ -415,6 +395,6 @@ int main(int argc, char **argv)
     T_RUN(the_base_is_hashed_once);
     T_RUN(merged_into_fp8_is_measured);
     T_RUN(a_trained_run_takes_an_adapter);
-    if (!getenv("CADRE_KEEP")) (void)cdr_remove_tree(dir, NULL);
+    files_close();
     return t_end();
 }

@@ -1,44 +1,17 @@
 /* test_chat_cmd.c: `generate` in chat form and `chat` as a user sees them: what goes to stdout and stderr, /reset /tokens /quit, JSON, Ctrl-C.
  * A model that learnt one answer by heart is asked. Runs the `cadre` program that was built beside this test.
  */
-#include "test.h"
+#include "program.h"
 #include "train/model_open.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-static cdr_pool *pool;
 static cdr_err err;
-static char program[600], dir[64];
-static char *out, *errors;
-
-static char *read_all(const char *name)
-{
-    char *text;
-    size_t n;
-    if (cdr_file_read(cdr_pool_printf(pool, "%s/%s", dir, name), 1 << 24, &text, &n, &err) != CDR_OK) return "";
-    char *copy = cdr_pool_strndup(pool, text, n);
-    cdr_free(text);
-    return copy;
-}
-
-static void put(const char *name, const char *text) { T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/%s", dir, name), text, strlen(text), &err) == CDR_OK); }
-
-/* Runs `cadre ARGS` with this input; the exit code, and what it wrote, in out and errors. */
-static int run(const char *args, const char *input)
-{
-    put("in", input);
-    int st = system(cdr_pool_printf(pool, "{ %s %s; } >%s/out 2>%s/err <%s/in", program, args, dir, dir, dir));
-    out = read_all("out");
-    errors = read_all("err");
-    return WIFEXITED(st) ? WEXITSTATUS(st) : 1000 + WTERMSIG(st);
-}
 
 static int on_run(const char *command, const char *flags, const char *input)
 {
-    return run(cdr_pool_printf(pool, "%s %s/run --temperature 0 --max-new-tokens 60 %s", command, dir, flags), input);
+    return run_with(cdr_pool_printf(texts, "%s %s/run --temperature 0 --max-new-tokens 60 %s", command, dir, flags), input);
 }
 
 static void train(void)
@@ -48,11 +21,11 @@ static void train(void)
         cdr_text_printf(&t, "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": \"yo there!\"}]}\n");
     put("t.jsonl", t.s);
     cdr_text_free(&t);
-    put("r.yaml", cdr_pool_printf(pool, "name: talk\nmodel: {path: tiny-test}\n"
+    put("r.yaml", cdr_pool_printf(texts, "name: talk\nmodel: {path: tiny-test}\n"
                                         "data: {train: %s/t.jsonl, eval: none, tokenizer: byte, chat_format: k3_xtml, chat_options: {system: none}}\n"
                                         "train: {steps: 50, sequence_length: 512, micro_batch_tokens: 512, global_batch_tokens: 512}\n"
                                         "optimizer: {learning_rate: 1.0e-2}\nprecision: {compute: f32, params: f32}\n", dir));
-    T_NEAR(run(cdr_pool_printf(pool, "train %s/r.yaml -q --out %s/run", dir, dir), ""), 0, 0);
+    T_NEAR(runf("train %s/r.yaml -q --out %s/run", dir, dir), 0, 0);
     if (errors[0]) fprintf(stderr, "  %s", errors);
 }
 
@@ -89,9 +62,9 @@ static void a_conversation_goes_through_a_pipe(void)
 
 static void what_does_not_fit_is_left_out(void)
 {
-    char *line = cdr_pool_alloc(pool, 700);
+    char *line = cdr_pool_alloc(texts, 700);
     memset(line, 'x', 600);
-    T_NEAR(on_run("chat", "-q", cdr_pool_printf(pool, "%s\nhi\n", line)), 0, 0);
+    T_NEAR(on_run("chat", "-q", cdr_pool_printf(texts, "%s\nhi\n", line)), 0, 0);
     T_STR(out, "yo there!\n");
     T_HAS(errors, "note: the conversation has 667 tokens with this message, the cache holds 512");
     T_NEAR(on_run("chat", "-q --system 'Be brief.'", "/tokens\n"), 0, 0);
@@ -108,8 +81,8 @@ static void what_cannot_be_is_refused(void)
     T_HAS(errors, "--thinking maybe; it is on or off");
     T_NEAR(on_run("chat", "--set data.chat_options.thinking_effort=low", ""), 1, 0);
     T_HAS(errors, "[chat.effort]");
-    T_NEAR(run(cdr_pool_printf(pool, "chat %s/nothing", dir), ""), 3, 0);
-    T_NEAR(run(cdr_pool_printf(pool, "chat %s/run extra", dir), ""), 2, 0);
+    T_NEAR(runf("chat %s/nothing", dir), 3, 0);
+    T_NEAR(runf("chat %s/run extra", dir), 2, 0);
 }
 
 /* Ids that the cache holds are not fed again: what is said is the same. */
@@ -118,7 +91,7 @@ static void a_conversation_goes_on_in_the_cache(void)
     cdr__opened m;
     cdr_common c = { .quiet = true };
     err = (cdr_err){ 0 };
-    cdr_status st = cdr__model_open(&m, cdr_pool_printf(pool, "%s/run", dir), &c, &err);
+    cdr_status st = cdr__model_open(&m, cdr_pool_printf(texts, "%s/run", dir), &c, &err);
     if (st == CDR_OK) st = cdr__model_layout(&m, &err);
     if (st == CDR_OK) st = cdr__model_load(&m, NULL, &err);
     T_CHECK(st == CDR_OK);
@@ -158,10 +131,10 @@ static void ctrl_c_ends_an_answer(void)
     if (child == 0) {
         dup2(in[0], 0);
         dup2(from[1], 1);
-        dup2(open(cdr_pool_printf(pool, "%s/err", dir), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
+        dup2(open(cdr_pool_printf(texts, "%s/err", dir), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
         close(in[1]);
         close(from[0]);
-        execl(program, program, "chat", cdr_pool_printf(pool, "%s/run", dir), "-q", "--temperature", "1000", "--set", "generate.seed=6",
+        execl(program, program, "chat", cdr_pool_printf(texts, "%s/run", dir), "-q", "--temperature", "1000", "--set", "generate.seed=6",
               "--max-new-tokens", "400", (char *)NULL);
         _exit(99);
     }
@@ -173,24 +146,14 @@ static void ctrl_c_ends_an_answer(void)
     for (ssize_t more; n < (int)sizeof text && (more = read(from[0], text + n, sizeof text - (size_t)n)) > 0;) n += (int)more;
     T_CHECK(n > PIPE && memcmp(text + n - 11, " [stopped]\n", 11) == 0);
     T_CHECK(waitpid(child, &st, 0) == child && WIFEXITED(st) && WEXITSTATUS(st) == 0);
-    T_HAS(read_all("err"), "2 messages, ");
+    T_HAS(slurp("err", NULL), "2 messages, ");
     close(from[0]);
 }
 
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
-    pool = cdr_pool_new();
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 16);
-    program[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(program, '/');
-    snprintf(slash ? slash : program, 16, "/cadre");
-    if (access(program, X_OK) != 0) {
-        fprintf(stderr, "%s is not built; build the target cadre first\n", program);
-        return 1;
-    }
-    snprintf(dir, sizeof dir, "/tmp/cadre-test-chat-XXXXXX");
-    if (!mkdtemp(dir)) return 1;
+    if (!program_open("chat-cmd")) return 1;
     train();
     T_RUN(generate_answers_in_the_chat_format);
     T_RUN(a_conversation_goes_through_a_pipe);
@@ -198,7 +161,6 @@ int main(int argc, char **argv)
     T_RUN(what_cannot_be_is_refused);
     T_RUN(a_conversation_goes_on_in_the_cache);
     T_RUN(ctrl_c_ends_an_answer);
-    (void)cdr_remove_tree(dir, &err);
-    cdr_pool_free(pool);
+    program_close();
     return t_end();
 }

@@ -1,40 +1,18 @@
 /* test_cli.c: the command line as a user sees it: exit codes, what goes to stdout and stderr, the JSON document, help whose
  * examples parse. Runs the `cadre` program that was built beside this test.
  */
-#include "base/base.h"
+#include "program.h"
 #include "recipe/recipe.h"
-#include "test.h"
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-static cdr_pool *pool;
 static cdr_err err;
-static char program[600], dir[64];
-static char *out, *errors;
-
-/* Runs `cadre ARGS`; the exit code, and what it wrote, in out and errors. */
-static int run(const char *args)
-{
-    char command[2000], path[100];
-    size_t n;
-    char *text;
-    snprintf(command, sizeof command, "{ %s %s; } >%s/out 2>%s/err </dev/null", program, args, dir, dir);
-    int st = system(command);
-    out = errors = "";
-    snprintf(path, sizeof path, "%s/out", dir);
-    if (cdr_file_read(path, 1 << 24, &text, &n, &err) == CDR_OK) { out = cdr_pool_strndup(pool, text, n); cdr_free(text); }
-    snprintf(path, sizeof path, "%s/err", dir);
-    if (cdr_file_read(path, 1 << 24, &text, &n, &err) == CDR_OK) { errors = cdr_pool_strndup(pool, text, n); cdr_free(text); }
-    return WIFEXITED(st) ? WEXITSTATUS(st) : 1000 + WTERMSIG(st);
-}
 
 static const cdr_json *document(void)
 {
     const cdr_json *root = NULL;
     err = (cdr_err){ 0 };
-    T_CHECK(cdr_json_parse(pool, out, strlen(out), "stdout", &root, &err) == CDR_OK);
+    T_CHECK(cdr_json_parse(texts, out, strlen(out), "stdout", &root, &err) == CDR_OK);
     if (err.status) T_STR(err.text, out);
     return root;
 }
@@ -102,8 +80,8 @@ static void user_errors_exit_1_and_keep_their_id(void)
     T_HAS(errors, "no operator is named nosuchop");
     static const char elsewhere[] = "extends: tiny-linear\nname: elsewhere\nfamily: kimi_linear\nmatch: none\n"
         "tensors:\n  moe: {expert.w2: [\"experts.{expert}.w2.weight\", [hidden, width], BF16, {place: shard}]}\n";
-    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/elsewhere.yaml", dir), elsewhere, strlen(elsewhere), &err) == CDR_OK);
-    T_NEAR(run(cdr_pool_printf(pool, "plan tiny-test --set model.path=%s/elsewhere.yaml --set data.tokenizer=byte --devices 2 --ep 2", dir)), 1, 0);
+    T_CHECK(cdr_file_write(cdr_pool_printf(texts, "%s/elsewhere.yaml", dir), elsewhere, strlen(elsewhere), &err) == CDR_OK);
+    T_NEAR(runf("plan tiny-test --set model.path=%s/elsewhere.yaml --set data.tokenizer=byte --devices 2 --ep 2", dir), 1, 0);
     T_HAS(errors, "error: parallel.expert: 2 ranks share the experts, but the description places a stack of layer 1 elsewhere: each has all 8 of its matrices. "
                   "Give its row place: expert, or take parallel.expert=1 [parallel.expert]");
 }
@@ -111,13 +89,13 @@ static void user_errors_exit_1_and_keep_their_id(void)
 /* Another model's tokenizer is refused before anything is written; and there are two ways to have none. */
 static void tokenizer_of_another_model(void)
 {
-    const char *out_dir = cdr_pool_printf(pool, "%s/never", dir);
-    T_NEAR(run(cdr_pool_printf(pool, "train tiny-test --out %s --set data.tokenizer=test/golden/tokenizer", out_dir)), 3, 0);
+    const char *out_dir = cdr_pool_printf(texts, "%s/never", dir);
+    T_NEAR(runf("train tiny-test --out %s --set data.tokenizer=test/golden/tokenizer", out_dir), 3, 0);
     T_STR(errors, "error: tiktoken.model: 956 tokens, the model has 512; ids would not match. Remove data.tokenizer (--set data.tokenizer) to use the model's own byte "
                   "tokenizer [tokenizer.vocab-mismatch]\n");
-    T_NEAR(run(cdr_pool_printf(pool, "train tiny-test --out %s --set data.tokenizer=test/golden/tokenizer/qwen2.json", out_dir)), 3, 0);
+    T_NEAR(runf("train tiny-test --out %s --set data.tokenizer=test/golden/tokenizer/qwen2.json", out_dir), 3, 0);
     T_HAS(errors, "qwen2.json: 706 tokens, the model has 512");
-    T_NEAR(run(cdr_pool_printf(pool, "train tiny-test --out %s --set data.tokenizer=test/golden", out_dir)), 3, 0);
+    T_NEAR(runf("train tiny-test --out %s --set data.tokenizer=test/golden", out_dir), 3, 0);
     T_HAS(errors, "[tokenizer.no-file]");
     T_CHECK(!cdr_exists(out_dir));
 }
@@ -126,7 +104,7 @@ static void one_json_document(void)
 {
     static const char *const good[] = { "version", "doctor", "config list", "config schema", "config schema train.steps", "config show tiny-dense --changed" };
     for (int i = 0; i < (int)(sizeof good / sizeof *good); i++) {
-        T_NEAR(run(cdr_pool_printf(pool, "%s --json", good[i])), 0, 0);
+        T_NEAR(runf("%s --json", good[i]), 0, 0);
         const cdr_json *root = document();
         T_CHECK(cdr_json_bool(cdr_json_get(root, "ok"), false) && cdr_json_type(cdr_json_get(root, "result")) == CDR_JSON_OBJECT);
         T_CHECK(cdr_json_type(cdr_json_get(root, "warnings")) == CDR_JSON_ARRAY && cdr_json_get(root, "error") == NULL);
@@ -166,9 +144,9 @@ static const char *recipe(void)
                                "train: {steps: 3, sequence_length: 64, micro_batch_tokens: 64, global_batch_tokens: 128}\n"
                                "precision: {compute: f32, params: f32}\ncheckpoint: {every: 1}\n";
     static char text[2000];
-    char *path = cdr_pool_printf(pool, "%s/use.yaml", dir), *filled = cdr_pool_printf(pool, yaml, dir);
+    char *path = cdr_pool_printf(texts, "%s/use.yaml", dir), *filled = cdr_pool_printf(texts, yaml, dir);
     for (int i = 0; i < (int)sizeof text; i++) text[i] = "the cat sees the dog.\n"[i % 22];
-    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/t.txt", dir), text, sizeof text, &err) == CDR_OK);
+    T_CHECK(cdr_file_write(cdr_pool_printf(texts, "%s/t.txt", dir), text, sizeof text, &err) == CDR_OK);
     T_CHECK(cdr_file_write(path, filled, strlen(filled), &err) == CDR_OK);
     return path;
 }
@@ -181,7 +159,7 @@ static const char *last_record(const cdr_json **last)
     for (const char *p = out; *p;) {
         size_t n = strcspn(p, "\n");
         err = (cdr_err){ 0 };
-        if (cdr_json_parse(pool, p, n, "record", last, &err) != CDR_OK) T_STR(err.text, out);
+        if (cdr_json_parse(texts, p, n, "record", last, &err) != CDR_OK) T_STR(err.text, out);
         type = cdr_json_str(cdr_json_get(*last, "type"), "");
         p += n + (p[n] == '\n');
     }
@@ -202,14 +180,14 @@ static void streams_are_records_to_the_end(void)
     }
     static const char *const good[] = { "launch -n 2 train %s --out %s/json --json", "launch --json -n 2 train %s --out %s/json", "train %s --out %s/json --json" };
     for (int i = 0; i < (int)(sizeof good / sizeof *good); i++) {          /* the second and third find a finished run */
-        T_NEAR(run(cdr_pool_printf(pool, good[i], r, dir)), 0, 0);
+        T_NEAR(runf(good[i], r, dir), 0, 0);
         T_STR(last_record(&last), "end");
         T_STR(cdr_json_str(cdr_json_get(last, "status"), ""), "done");
         T_NEAR(cdr_json_int(cdr_json_get(last, "step"), 0), 3, 0);
     }
-    T_NEAR(run(cdr_pool_printf(pool, "launch -n 2 eval %s/json --json", dir)), 0, 0);
+    T_NEAR(runf("launch -n 2 eval %s/json --json", dir), 0, 0);
     T_CHECK(cdr_json_bool(cdr_json_get(document(), "ok"), false));
-    T_NEAR(run(cdr_pool_printf(pool, "launch -n 2 train %s --out %s/json -q", r, dir)), 0, 0);
+    T_NEAR(runf("launch -n 2 train %s --out %s/json -q", r, dir), 0, 0);
     T_STR(out, "");
 }
 
@@ -217,37 +195,37 @@ static void a_non_finite_step_is_named(void)
 {
     const char *r = recipe(), *flags = "-q --steps 9 --set optimizer.learning_rate=1e30 --set schedule.warmup_steps=0";
     for (int ranks = 1; ranks <= 2; ranks++) {
-        T_NEAR(run(cdr_pool_printf(pool, "launch -n %d train %s --out %s/nan%d %s", ranks, r, dir, ranks, flags)), 4, 0);
+        T_NEAR(runf("launch -n %d train %s --out %s/nan%d %s", ranks, r, dir, ranks, flags), 4, 0);
         T_HAS(errors, "error: step 2: gradient norm is NaN; first non-finite value in ");
         T_HAS(errors, "backward, rank 0, row ");
         T_HAS(errors, "Checkpoint step 1 is intact; try a lower optimizer.learning_rate or train.on_nonfinite=skip [train.nonfinite]\n");
     }
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/nan3 %s --set train.on_nonfinite=skip --set checkpoint.every=none", r, dir, flags)), 4, 0);
+    T_NEAR(runf("train %s --out %s/nan3 %s --set train.on_nonfinite=skip --set checkpoint.every=none", r, dir, flags), 4, 0);
     T_HAS(errors, "error: step 5: ");
     T_HAS(errors, "3 steps in a row were skipped. No checkpoint was written yet; try a lower optimizer.learning_rate [train.nonfinite]\n");
 }
 
 static void a_resume_says_what_was_changed(void)
 {
-    const char *r = recipe(), *base = cdr_pool_printf(pool, "train %s --out %s/resume -q", r, dir);
+    const char *r = recipe(), *base = cdr_pool_printf(texts, "train %s --out %s/resume -q", r, dir);
     T_NEAR(run(base), 0, 0);
-    T_NEAR(run(cdr_pool_printf(pool, "%s --steps 4 --set train.sequence_length=128 --set train.micro_batch_tokens=128", base)), 1, 0);
+    T_NEAR(runf("%s --steps 4 --set train.sequence_length=128 --set train.micro_batch_tokens=128", base), 1, 0);
     T_HAS(errors, "error: --set train.sequence_length: is 128, was 64 in ");          /* not data.max_docs, which follows from it */
-    T_NEAR(run(cdr_pool_printf(pool, "%s --steps 4 --seed 5", base)), 1, 0);
+    T_NEAR(runf("%s --steps 4 --seed 5", base), 1, 0);
     T_HAS(errors, "or --allow-change seed [resume.fixed-key]");
-    T_NEAR(run(cdr_pool_printf(pool, "%s --steps 4 --seed 5 --allow-change seed", base)), 0, 0);      /* another order of the data */
-    T_NEAR(run(cdr_pool_printf(pool, "eval %s/nosuch", dir)), 3, 0);
+    T_NEAR(runf("%s --steps 4 --seed 5 --allow-change seed", base), 0, 0);      /* another order of the data */
+    T_NEAR(runf("eval %s/nosuch", dir), 3, 0);
     T_HAS(errors, "there is no such file or directory. Name a directory of weights in Hugging Face layout, a run directory");
 }
 
 static void a_directory_in_use_is_left_alone(void)
 {
-    const char *r = recipe(), *lock = cdr_pool_printf(pool, "%s/used/.lock", dir), *failure = cdr_pool_printf(pool, "%s/used/failure.json", dir);
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/used -q", r, dir)), 0, 0);
+    const char *r = recipe(), *lock = cdr_pool_printf(texts, "%s/used/.lock", dir), *failure = cdr_pool_printf(texts, "%s/used/failure.json", dir);
+    T_NEAR(runf("train %s --out %s/used -q", r, dir), 0, 0);
     int fd = open(lock, O_RDWR | O_CLOEXEC);
     T_CHECK(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0);
     for (int i = 0; i < 8; i++) {            /* whichever of two ranks speaks first, it says why */
-        T_NEAR(run(cdr_pool_printf(pool, "launch -n %d train %s --out %s/used -q", 1 + (i > 0), r, dir)), 1, 0);
+        T_NEAR(runf("launch -n %d train %s --out %s/used -q", 1 + (i > 0), r, dir), 1, 0);
         T_HAS(errors, "is in use by another run. Wait for it, or take another --out [run.locked]");
     }
     T_CHECK(access(failure, F_OK) != 0);
@@ -257,9 +235,9 @@ static void a_directory_in_use_is_left_alone(void)
 /* A rank dies: the message names the step to go on from, which is none here. */
 static void a_lost_rank_names_the_checkpoint(void)
 {
-    T_NEAR(run(cdr_pool_printf(pool, "launch -n 2 train %s --out %s/lost --steps 1000000 --set checkpoint.every=none --set log.every=1000 & "
+    T_NEAR(runf("launch -n 2 train %s --out %s/lost --steps 1000000 --set checkpoint.every=none --set log.every=1000 & "
                                      "until grep -q '\"step\":1,' %s/lost/events.jsonl; do sleep 0.05; done 2>/dev/null; sleep 0.2; "
-                                     "kill -9 $(pgrep -P $! | tail -n 1); wait $!", recipe(), dir, dir)), 200, 0);
+                                     "kill -9 $(pgrep -P $! | tail -n 1); wait $!", recipe(), dir, dir), 200, 0);
     T_HAS(errors, "killed by signal 9 in step ");
     T_HAS(errors, "Start again from the beginning, as no checkpoint was written yet [comm.rank-lost]");
     T_CHECK(strchr(errors, '\n') == errors + strlen(errors) - 1);
@@ -269,21 +247,21 @@ static void a_lost_rank_names_the_checkpoint(void)
  * file's name; so do they in evaluation. */
 static void a_token_file_is_changed_under_a_run(void)
 {
-    const char *r = recipe(), *file = cdr_pool_printf(pool, "%s/pack/t.tokens", dir), *from = cdr_pool_printf(pool, "data: {train: %s/t.txt, eval_fraction: 0.1", dir);
+    const char *r = recipe(), *file = cdr_pool_printf(texts, "%s/pack/t.tokens", dir), *from = cdr_pool_printf(texts, "data: {train: %s/t.txt, eval_fraction: 0.1", dir);
     char *yaml, *at;
     size_t n;
-    T_NEAR(run(cdr_pool_printf(pool, "data pack %s --out %s/pack", r, dir)), 0, 0);
+    T_NEAR(runf("data pack %s --out %s/pack", r, dir), 0, 0);
     T_CHECK(access(file, F_OK) == 0 && cdr_file_read(r, 1 << 16, &yaml, &n, &err) == CDR_OK && (at = strstr(yaml, from)) != NULL);
-    const char *text = cdr_pool_printf(pool, "%.*sdata: {train: [{path: %s, format: tokens}], eval: [{path: %s, format: tokens}]%s", (int)(at - yaml), yaml, file, file,
-                                       at + strlen(from)), *tokens = cdr_pool_printf(pool, "%s/tokens.yaml", dir);
+    const char *text = cdr_pool_printf(texts, "%.*sdata: {train: [{path: %s, format: tokens}], eval: [{path: %s, format: tokens}]%s", (int)(at - yaml), yaml, file, file,
+                                       at + strlen(from)), *tokens = cdr_pool_printf(texts, "%s/tokens.yaml", dir);
     cdr_free(yaml);
     T_CHECK(cdr_file_write(tokens, text, strlen(text), &err) == CDR_OK);
     for (int ranks = 1; ranks <= 2; ranks++) {
-        T_NEAR(run(cdr_pool_printf(pool, "launch -n %d train %s --out %s/changed%d --steps 1000000 --set checkpoint.every=none --set log.every=1000 & "
+        T_NEAR(runf("launch -n %d train %s --out %s/changed%d --steps 1000000 --set checkpoint.every=none --set log.every=1000 & "
                                          "until grep -q '\"step\":1,' %s/changed%d/events.jsonl; do sleep 0.05; done 2>/dev/null; cp %s %s/kept; "
                                          "printf '\\377\\377\\177\\0' | dd of=%s bs=4 seek=%d conv=notrunc 2>/dev/null; wait $!; code=$?; cat %s/kept >%s; exit $code",
-                                   ranks, tokens, dir, ranks, dir, ranks, file, dir, file, 8192 / 4 + 40, dir, file)), 3, 0);
-        T_HAS(errors, cdr_pool_printf(pool, "error: %s", file));
+                                   ranks, tokens, dir, ranks, dir, ranks, file, dir, file, 8192 / 4 + 40, dir, file), 3, 0);
+        T_HAS(errors, cdr_pool_printf(texts, "error: %s", file));
         T_HAS(errors, "now holds id 8388607, of a vocabulary of ");
         T_HAS(errors, "Put it back, and start again [data.changed]\n");
         T_CHECK(strchr(errors, '\n') == errors + strlen(errors) - 1);
@@ -292,34 +270,34 @@ static void a_token_file_is_changed_under_a_run(void)
 
 static void data_that_is_hardly_text(void)
 {
-    const char *r = recipe(), *folder = cdr_pool_printf(pool, "%s/mixed", dir);
+    const char *r = recipe(), *folder = cdr_pool_printf(texts, "%s/mixed", dir);
     static const char binary[64] = "ELF";
     T_CHECK(cdr_make_dirs(folder, &err) == CDR_OK);
-    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/a.txt", folder), "some text, and a little more of it\n", 35, &err) == CDR_OK);
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/mixed-run --steps 1 --set data.train=%s", r, dir, folder)), 0, 0);
+    T_CHECK(cdr_file_write(cdr_pool_printf(texts, "%s/a.txt", folder), "some text, and a little more of it\n", 35, &err) == CDR_OK);
+    T_NEAR(runf("train %s --out %s/mixed-run --steps 1 --set data.train=%s", r, dir, folder), 0, 0);
     T_STR(errors, "");
-    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/b.bin", folder), binary, sizeof binary, &err) == CDR_OK);
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/mixed-run2 --steps 1 --set data.train=%s", r, dir, folder)), 0, 0);
+    T_CHECK(cdr_file_write(cdr_pool_printf(texts, "%s/b.bin", folder), binary, sizeof binary, &err) == CDR_OK);
+    T_NEAR(runf("train %s --out %s/mixed-run2 --steps 1 --set data.train=%s", r, dir, folder), 0, 0);
     T_HAS(errors, "b.bin: holds zero bytes, so it is hardly text");
-    T_CHECK(cdr_file_write(cdr_pool_printf(pool, "%s/one", dir), "a", 1, &err) == CDR_OK);
-    T_NEAR(run(cdr_pool_printf(pool, "eval %s/mixed-run --data %s/one --json", dir, dir)), 0, 0);
+    T_CHECK(cdr_file_write(cdr_pool_printf(texts, "%s/one", dir), "a", 1, &err) == CDR_OK);
+    T_NEAR(runf("eval %s/mixed-run --data %s/one --json", dir, dir), 0, 0);
     const cdr_json *bits = cdr_json_get(cdr_json_get(document(), "result"), "bits_per_byte");
     T_CHECK(bits && cdr_json_type(bits) == CDR_JSON_NULL);
 }
 
 static void control_files(void)
 {
-    const char *r = recipe(), *run_dir = cdr_pool_printf(pool, "%s/files", dir);
+    const char *r = recipe(), *run_dir = cdr_pool_printf(texts, "%s/files", dir);
     char *text;
     size_t n;
-    T_CHECK(cdr_make_dirs(run_dir, &err) == CDR_OK && cdr_file_write(cdr_pool_printf(pool, "%s/stop", run_dir), "", 0, &err) == CDR_OK);
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s", r, run_dir)), 143, 0);
+    T_CHECK(cdr_make_dirs(run_dir, &err) == CDR_OK && cdr_file_write(cdr_pool_printf(texts, "%s/stop", run_dir), "", 0, &err) == CDR_OK);
+    T_NEAR(runf("train %s --out %s", r, run_dir), 143, 0);
     T_HAS(errors, "error: stop: saved step 1. Start again to continue [train.signal]\n");
-    T_CHECK(cdr_file_read(cdr_pool_printf(pool, "%s/events.jsonl", run_dir), 1 << 20, &text, &n, &err) == CDR_OK);
+    T_CHECK(cdr_file_read(cdr_pool_printf(texts, "%s/events.jsonl", run_dir), 1 << 20, &text, &n, &err) == CDR_OK);
     T_HAS(text, "\"name\":\"file\",\"action\":\"save_exit\"");
     T_HAS(text, "\"reason\":\"file\"");
     cdr_free(text);
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s -q", r, run_dir)), 0, 0);
+    T_NEAR(runf("train %s --out %s -q", r, run_dir), 0, 0);
 }
 
 static void plans_that_do_not_fit(void)
@@ -339,7 +317,7 @@ static void plans_that_do_not_fit(void)
         const cdr_json *set = cdr_json_get(cdr_json_at(fixes, i), "set");
         const char *args = "plan tiny-test --json --set memory.device_limit=13MB";
         for (int64_t k = 0; k < cdr_json_count(set); k++)
-            args = cdr_pool_printf(pool, "%s --set %s=%s", args, cdr_json_key(set, k), cdr_json_str(cdr_json_at(set, k), ""));
+            args = cdr_pool_printf(texts, "%s --set %s=%s", args, cdr_json_key(set, k), cdr_json_str(cdr_json_at(set, k), ""));
         T_NEAR(run(args), 0, 0);
         result = cdr_json_get(document(), "result");
         T_CHECK(cdr_json_bool(cdr_json_get(result, "fits"), false) && cdr_json_count(cdr_json_get(result, "fixes")) == 0);
@@ -363,7 +341,7 @@ static void freezing(void)
     char *text;
     size_t n;
     for (int i = 0; i < CDR_COUNT(one); i++) {
-        T_NEAR(run(cdr_pool_printf(pool, "plan tiny-test --set %s", one[i].set)), 0, 0);
+        T_NEAR(runf("plan tiny-test --set %s", one[i].set), 0, 0);
         T_HAS(out, one[i].trained);
     }
     T_NEAR(run("plan tiny-k31 --set 'train.trainable=[embed]'"), 0, 0);
@@ -379,27 +357,27 @@ static void freezing(void)
     T_NEAR(run("plan tiny-test --set 'train.freeze=[\"*\"]'"), 1, 0);
     T_HAS(errors, "[config.nothing-trains]");
     const char *r = recipe(), *flags = "--set 'train.freeze=[embed, norms]' --set schedule.horizon=6 -q";
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/frozen --steps 6 %s", r, dir, flags)), 0, 0);
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/frozen2 --steps 3 %s", r, dir, flags)), 0, 0);
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/frozen2 --steps 6 %s", r, dir, flags)), 0, 0);
-    T_CHECK(cdr_file_read(cdr_pool_printf(pool, "%s/frozen/checkpoints/step-000000006/manifest.json", dir), 1 << 20, &text, &n, &err) == CDR_OK);
+    T_NEAR(runf("train %s --out %s/frozen --steps 6 %s", r, dir, flags), 0, 0);
+    T_NEAR(runf("train %s --out %s/frozen2 --steps 3 %s", r, dir, flags), 0, 0);
+    T_NEAR(runf("train %s --out %s/frozen2 --steps 6 %s", r, dir, flags), 0, 0);
+    T_CHECK(cdr_file_read(cdr_pool_printf(texts, "%s/frozen/checkpoints/step-000000006/manifest.json", dir), 1 << 20, &text, &n, &err) == CDR_OK);
     T_CHECK(strstr(text, "embed_tokens") == NULL && strstr(text, "layernorm") == NULL && strstr(text, "lm_head.weight.master") == NULL);
     T_HAS(text, "lm_head.weight.m\"");
     cdr_free(text);
-    T_NEAR(run(cdr_pool_printf(pool, "eval %s/frozen --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir)), 0, 0);
+    T_NEAR(runf("eval %s/frozen --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir), 0, 0);
     const char *whole = out;
-    T_NEAR(run(cdr_pool_printf(pool, "eval %s/frozen2 --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir)), 0, 0);
+    T_NEAR(runf("eval %s/frozen2 --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir), 0, 0);
     T_STR(out, whole);
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/frozen2 --steps 8 -q", r, dir)), 1, 0);
+    T_NEAR(runf("train %s --out %s/frozen2 --steps 8 -q", r, dir), 1, 0);
     T_HAS(errors, "train.freeze: is [], was [embed, norms] in ");
 }
 
 /* Losses of a run's steps, one a line. */
 static const char *losses(const char *run_dir)
 {
-    T_NEAR(run(cdr_pool_printf(pool, "version >/dev/null; grep -h '\"type\":\"step\"' %s/events.jsonl | "
+    T_NEAR(runf("version >/dev/null; grep -h '\"type\":\"step\"' %s/events.jsonl | "
                                "sed 's/.*\"step\":\\([0-9]*\\),\"loss\":\\([-0-9.e+]*\\),.*/\\1 \\2/'",
-                               run_dir)), 0, 0);
+                               run_dir), 0, 0);
     return out;
 }
 
@@ -411,28 +389,28 @@ static void sparse_states_survive_a_resume(void)
                                        "--set log.router_every=2";
     char *text;
     size_t n;
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/k31 --steps 4 %s", r, dir, flags)), 0, 0);
+    T_NEAR(runf("train %s --out %s/k31 --steps 4 %s", r, dir, flags), 0, 0);
     T_STR(errors, "");
     T_HAS(out, "model     tiny-k31: 8 layers (6 KDA, 2 DSA), 32 experts top-4, 4.06 M parameters (1.59 M active), all trained, random weights\n");
     T_HAS(strstr(strstr(out, "  mem "), "  load "), "  eta ");
     T_HAS(out, "\nload      layers x experts over the last 4 steps; after a line: max / mean\nlayer   1  ");
     T_HAS(out, "\nlayer   7  ");
-    const char *whole = losses(cdr_pool_printf(pool, "%s/k31", dir));
+    const char *whole = losses(cdr_pool_printf(texts, "%s/k31", dir));
     T_HAS(whole, "\n4 ");
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/k31b --steps 2 %s", r, dir, flags)), 0, 0);
-    T_NEAR(run(cdr_pool_printf(pool, "launch -n 2 train %s --out %s/k31b --steps 4 %s", r, dir, flags)), 0, 0);
-    T_STR(losses(cdr_pool_printf(pool, "%s/k31b", dir)), whole);
-    T_NEAR(run(cdr_pool_printf(pool, "eval %s/k31 --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir)), 0, 0);
+    T_NEAR(runf("train %s --out %s/k31b --steps 2 %s", r, dir, flags), 0, 0);
+    T_NEAR(runf("launch -n 2 train %s --out %s/k31b --steps 4 %s", r, dir, flags), 0, 0);
+    T_STR(losses(cdr_pool_printf(texts, "%s/k31b", dir)), whole);
+    T_NEAR(runf("eval %s/k31 --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir), 0, 0);
     const char *evaluated = out;
-    T_NEAR(run(cdr_pool_printf(pool, "eval %s/k31b --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir)), 0, 0);
+    T_NEAR(runf("eval %s/k31b --json | sed 's/\"seconds\":[0-9.e+-]*//'", dir), 0, 0);
     T_STR(out, evaluated);
-    const char *generate = cdr_pool_printf(pool, "generate %s/k31 -q --prompt 'the cat sees' --temperature 0.5 --max-new-tokens 20", dir);
+    const char *generate = cdr_pool_printf(texts, "generate %s/k31 -q --prompt 'the cat sees' --temperature 0.5 --max-new-tokens 20", dir);
     T_NEAR(run(generate), 0, 0);
     const char *sample = out;
     T_CHECK(strlen(sample) > strlen("the cat sees"));
-    T_NEAR(run(cdr_pool_printf(pool, "launch -n 2 %s", generate)), 0, 0);
+    T_NEAR(runf("launch -n 2 %s", generate), 0, 0);
     T_STR(out, sample);
-    T_CHECK(cdr_file_read(cdr_pool_printf(pool, "%s/k31/checkpoints/step-000000004/manifest.json", dir), 1 << 24, &text, &n, &err) == CDR_OK);
+    T_CHECK(cdr_file_read(cdr_pool_printf(texts, "%s/k31/checkpoints/step-000000004/manifest.json", dir), 1 << 24, &text, &n, &err) == CDR_OK);
     T_HAS(text, "block_sparse_moe.gate.e_score_correction_bias\":{\"dtype\":\"F32\",\"shape\":[32],\"class\":\"bias\"");
     T_HAS(text, "q_proj.weight.momentum\"");
     T_HAS(text, "\"language_model.model.layers.1.block_sparse_moe.experts.31.w2.weight\":{\"dtype\":\"F32\",\"shape\":[64,64],\"class\":\"weight\"");
@@ -441,7 +419,7 @@ static void sparse_states_survive_a_resume(void)
     T_HAS(text, "embed_tokens.weight.v\"");
     T_CHECK(strstr(text, "q_proj.weight.m\"") == NULL && strstr(text, "q_proj.weight.v\"") == NULL && strstr(text, "correction_bias.m\"") == NULL);
     cdr_free(text);
-    T_CHECK(cdr_file_read(cdr_pool_printf(pool, "%s/k31/events.jsonl", dir), 1 << 24, &text, &n, &err) == CDR_OK);
+    T_CHECK(cdr_file_read(cdr_pool_printf(texts, "%s/k31/events.jsonl", dir), 1 << 24, &text, &n, &err) == CDR_OK);
     T_HAS(text, "\"type\":\"router\"");
     T_HAS(text, "\"load_max_mean\":");
     T_HAS(text, "\"indexer_kl\":");
@@ -461,12 +439,12 @@ static void plan_prints_the_layers_asked_for(void)
 
 static void generation_stops(void)
 {
-    T_NEAR(run(cdr_pool_printf(pool, "train %s --out %s/gen -q --steps 40 --set optimizer.learning_rate=1e-2", recipe(), dir)), 0, 0);
-    T_NEAR(run(cdr_pool_printf(pool, "generate %s/gen -q --prompt 'the c' --temperature 0 --max-new-tokens 12", dir)), 0, 0);
+    T_NEAR(runf("train %s --out %s/gen -q --steps 40 --set optimizer.learning_rate=1e-2", recipe(), dir), 0, 0);
+    T_NEAR(runf("generate %s/gen -q --prompt 'the c' --temperature 0 --max-new-tokens 12", dir), 0, 0);
     T_CHECK(strlen(out) > 12);
     char stop = out[8];                       /* the fourth new character, or an earlier one like it */
     size_t want = (size_t)(strchr(out + 5, stop) - out);
-    T_NEAR(run(cdr_pool_printf(pool, "generate %s/gen -q --prompt 'the c' --temperature 0 --max-new-tokens 12 --set 'generate.stop=[\"%c\"]'", dir, stop)), 0, 0);
+    T_NEAR(runf("generate %s/gen -q --prompt 'the c' --temperature 0 --max-new-tokens 12 --set 'generate.stop=[\"%c\"]'", dir, stop), 0, 0);
     T_NEAR(strlen(out), want + 1, 0);
 }
 
@@ -491,14 +469,14 @@ static void help_lists_every_flag_and_an_example_that_parses(void)
     T_NEAR(run("--help"), 0, 0);
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) T_HAS(out, names[i]);
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
-        T_NEAR(run(cdr_pool_printf(pool, "%s --help", names[i])), 0, 0);
+        T_NEAR(runf("%s --help", names[i]), 0, 0);
         T_STR(errors, "");
         const char *example = strstr(out, "Example:\n  cadre ");
         T_CHECK(example != NULL);
         if (!example) continue;
         /* with --help behind it the example is parsed and nothing is done; `launch` parses only its own part */
-        char *words = cdr_pool_strndup(pool, example + 17, strcspn(example + 17, "\n"));
-        if (strcmp(names[i], "launch") != 0) T_NEAR(run(cdr_pool_printf(pool, "%s --help", words)), 0, 0);
+        char *words = cdr_pool_strndup(texts, example + 17, strcspn(example + 17, "\n"));
+        if (strcmp(names[i], "launch") != 0) T_NEAR(runf("%s --help", words), 0, 0);
     }
     T_NEAR(run("train --help"), 0, 0);
     for (int i = 0; i < n; i++) {
@@ -512,41 +490,24 @@ static void help_lists_every_flag_and_an_example_that_parses(void)
 
 static void a_dictionary_becomes_text(void)
 {
-    char path[100];
     /* a dictd index: headword, offset, size in base 64; the text is the whole file */
     static const char dict[] = "alpha\n  The first letter.\nbeta\n  The second letter.\n", index[] = "alpha\tA\ta\nbeta\ta\ta\n";
-    snprintf(path, sizeof path, "%s/g.dict", dir);
-    T_CHECK(cdr_file_write(path, dict, sizeof dict - 1, &err) == CDR_OK);
-    snprintf(path, sizeof path, "%s/g.index", dir);
-    T_CHECK(cdr_file_write(path, index, sizeof index - 1, &err) == CDR_OK);
-    T_NEAR(run(cdr_pool_printf(pool, "data make dictionary %s/g.dict --out %s/g.txt --json", dir, dir)), 0, 0);
+    put("g.dict", dict);
+    put("g.index", index);
+    T_NEAR(runf("data make dictionary %s/g.dict --out %s/g.txt --json", dir, dir), 0, 0);
     const cdr_json *result = cdr_json_get(document(), "result");
     T_NEAR(cdr_json_int(cdr_json_get(result, "entries"), 0), 2, 0);
-    char *text;
     size_t n;
-    snprintf(path, sizeof path, "%s/g.txt", dir);
-    T_CHECK(cdr_file_read(path, 1 << 20, &text, &n, &err) == CDR_OK);
-    T_HAS(text, "The first letter.");
+    T_HAS(slurp("g.txt", &n), "The first letter.");
     T_CHECK((int64_t)n == cdr_json_int(cdr_json_get(result, "size_bytes"), 0));
-    cdr_free(text);
-    T_NEAR(run(cdr_pool_printf(pool, "data make dictionary %s/no.dict --out %s/g.txt", dir, dir)), 1, 0);
+    T_NEAR(runf("data make dictionary %s/no.dict --out %s/g.txt", dir, dir), 1, 0);
     T_HAS(errors, "no.dict");
 }
 
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
-    pool = cdr_pool_new();
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 16);
-    program[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(program, '/');
-    snprintf(slash ? slash : program, 16, "/cadre");
-    if (access(program, X_OK) != 0) {
-        fprintf(stderr, "%s is not built; build the target cadre first\n", program);
-        return 1;
-    }
-    snprintf(dir, sizeof dir, "/tmp/cadre-test-cli-XXXXXX");
-    if (!mkdtemp(dir)) return 1;
+    if (!program_open("cli")) return 1;
     T_RUN(usage_errors_exit_2);
     T_RUN(reserved_commands_say_so);
     T_RUN(user_errors_exit_1_and_keep_their_id);
@@ -569,7 +530,6 @@ int main(int argc, char **argv)
     T_RUN(show_prints_origins);
     T_RUN(help_lists_every_flag_and_an_example_that_parses);
     T_RUN(a_dictionary_becomes_text);
-    cdr_remove_tree(dir, NULL);
-    cdr_pool_free(pool);
+    program_close();
     return t_end();
 }

@@ -1,32 +1,14 @@
 /* test_data.c: what each epoch trains on, against a plain re-count of the corpus; layouts, resuming, held-out text. */
-#include "test.h"
-
 #include "data/data.h"
+#include "files.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
-static char dir[512];
 static cdr_tokenizer *tok;
 enum { S = 64, MICRO = 128, EOS = 257, PAD = 511, N_DOCS = 200 };
-
-static const char *in_dir(const char *name)
-{
-    static char path[8][1024];
-    static int k;
-    k = (k + 1) % 8;
-    (void)snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
-    return path[k];
-}
-
-static void put_file(const char *path, const void *data, size_t bytes)
-{
-    FILE *f = fopen(path, "wb");
-    T_CHECK(f && fwrite(data, 1, bytes, f) == bytes);
-    if (f) (void)fclose(f);
-}
 
 static uint64_t draw(uint64_t i)
 {
@@ -628,11 +610,9 @@ static void state_is_checked(void)
 
 int main(int argc, char **argv)
 {
-    const char *tmp = getenv("TMPDIR");
     cdr_err err = { 0 };
     t_filter = argc > 1 ? argv[1] : NULL;
-    (void)snprintf(dir, sizeof dir, "%s/cadre-test-data-XXXXXX", tmp ? tmp : P_tmpdir);
-    if (!mkdtemp(dir) || cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = "byte" }, &tok, &err) != CDR_OK) return 1;
+    if (!files_open("data") || cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = "byte" }, &tok, &err) != CDR_OK) return 1;
     make_docs();
     T_RUN(every_sample_once_an_epoch);
     T_RUN(same_samples_on_every_layout);
@@ -649,6 +629,6 @@ int main(int argc, char **argv)
     T_RUN(many_small_files);
     T_RUN(state_is_checked);
     for (int i = 0; i < N_DOCS; i++) free(docs[i].bytes);
-    (void)cdr_remove_tree(dir, &err);
+    files_close();
     return t_end();
 }

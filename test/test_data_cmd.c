@@ -1,32 +1,15 @@
 /* test_data_cmd.c: `data check`, `data pack`, `data make dictionary`, and what inspect says of data files: their text and JSON, exit codes, and that
  * training goes on from what they write. */
-#include "test.h"
-
+#include "files.h"
 #include "train/session.h"
 
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
-static char dir[512];
 static cdr_result r;
 static cdr_err err;
-
-static const char *in_dir(const char *name)
-{
-    static char path[8][1024];
-    static int k;
-    k = (k + 1) % 8;
-    (void)snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
-    return path[k];
-}
-
-static void put(const char *name, const char *text)
-{
-    T_CHECK(cdr_file_write(in_dir(name), text, strlen(text), &err) == CDR_OK);
-}
 
 static char *read_all(const char *name)
 {
@@ -324,10 +307,8 @@ static void weights_of_turns_in_a_step(void)
 
 int main(int argc, char **argv)
 {
-    const char *tmp = getenv("TMPDIR");
     t_filter = argc > 1 ? argv[1] : NULL;
-    (void)snprintf(dir, sizeof dir, "%s/cadre-test-datacmd-XXXXXX", tmp ? tmp : P_tmpdir);
-    if (!mkdtemp(dir) || setenv("CADRE_CACHE", in_dir("cache"), 1) != 0) return 1;
+    if (!files_open("datacmd") || setenv("CADRE_CACHE", in_dir("cache"), 1) != 0) return 1;
     T_RUN(check_shows_tokens_and_labels);
     T_RUN(check_by_line);
     T_RUN(check_of_a_recipe);
@@ -339,6 +320,6 @@ int main(int argc, char **argv)
     T_RUN(train_on_conversations);
     T_RUN(weights_of_turns_in_a_step);
     clear();
-    (void)cdr_remove_tree(dir, &err);
+    files_close();
     return t_end();
 }

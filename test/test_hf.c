@@ -1,7 +1,6 @@
 /* test_hf.c: checkpoint directories: huggingface_hub's files read and written byte for byte, index and shards that lie, what is missing,
  * reads past the cache, files that shrink under their reader. */
-#include "test.h"
-
+#include "files.h"
 #include "io/hf.h"
 
 #include <dirent.h>
@@ -10,34 +9,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static char dir[512];                  /* a fresh directory of this process */
-
-static const char *in_dir(const char *name)
-{
-    static char path[8][1024];
-    static int k;
-    k = (k + 1) % 8;
-    (void)snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
-    return path[k];
-}
-
-static void put_file(const char *path, const void *data, size_t bytes)
-{
-    FILE *f = fopen(path, "wb");
-    T_CHECK(f && fwrite(data, 1, bytes, f) == bytes);
-    if (f) (void)fclose(f);
-}
-
-static bool same_files(const char *a, const char *b)
-{
-    char *x = NULL, *y = NULL;
-    size_t nx = 0, ny = 0;
-    bool same = cdr_file_read(a, 1 << 26, &x, &nx, NULL) == CDR_OK && cdr_file_read(b, 1 << 26, &y, &ny, NULL) == CDR_OK && nx == ny && memcmp(x, y, nx) == 0;
-    cdr_free(x);
-    cdr_free(y);
-    return same;
-}
 
 /* ---- the golden directory: tensors of tools/peers/safetensors_files.py, in that order ------------------------------------ */
 static const struct { const char *name, *format; int n_dim; int64_t n[2]; } GOLDEN[] = {
@@ -128,12 +99,12 @@ static void writes_the_hubs_files(void)
         char a[1200], b[1200];
         (void)snprintf(a, sizeof a, "test/golden/hub/%s", FILES[i]);
         (void)snprintf(b, sizeof b, "%s/%s", to, FILES[i]);
-        T_CHECK(same_files(a, b));
+        T_CHECK(same_file(a, b));
     }
     /* a second time: refused, and what is there stays */
     T_CHECK(write_golden(to, &layout, 128, &stat, &err) == CDR_EUSER);
     T_STR(err.id, "checkpoint.exists");
-    T_CHECK(same_files("test/golden/hub/model-00001-of-00005.safetensors", in_dir("hub/model-00001-of-00005.safetensors")));
+    T_CHECK(same_file("test/golden/hub/model-00001-of-00005.safetensors", in_dir("hub/model-00001-of-00005.safetensors")));
 }
 
 static void writes_one_file_and_other_layouts(void)
@@ -157,7 +128,7 @@ static void writes_one_file_and_other_layouts(void)
     layout.n_shards = 2;
     layout.copy = copy;
     T_CHECK(write_golden(in_dir("two"), &layout, 128, NULL, &err) == CDR_OK);
-    T_CHECK(same_files(copy[1], in_dir("two/rest.safetensors")));
+    T_CHECK(same_file(copy[1], in_dir("two/rest.safetensors")));
     T_CHECK(cdr_hf_open(in_dir("two"), &d, &err) == CDR_OK && cdr_hf_check(d, &err) == CDR_OK);
     T_STR(cdr_hf_shard_name(d, cdr_hf_shard_of(d, cdr_hf_find(d, "model.layers.0.b"))), "rest.safetensors");
     cdr_hf_close(d);
@@ -509,8 +480,7 @@ static void another_file_takes_the_name(void)
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
-    (void)snprintf(dir, sizeof dir, "%s/cadre-test-hf-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    if (!mkdtemp(dir)) return 1;
+    if (!files_open("hf")) return 1;
     T_RUN(reads_the_hubs_files);
     T_RUN(writes_the_hubs_files);
     T_RUN(writes_one_file_and_other_layouts);
@@ -522,6 +492,6 @@ int main(int argc, char **argv)
     T_RUN(reads_past_the_cache);
     T_RUN(another_file_takes_the_name);
     T_RUN(shrinking_file);
-    (void)cdr_remove_tree(dir, NULL);
+    files_close();
     return t_end();
 }

@@ -1,7 +1,6 @@
 /* test_io.c: safetensors against the reference implementation's bytes, checkpoints across ranks and under kill -9,
  * packed text, dictionaries. */
-#include "test.h"
-
+#include "files.h"
 #include "io/io.h"
 
 #include <fcntl.h>
@@ -11,24 +10,6 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
-
-static char dir[512];                  /* a fresh directory of this process */
-
-static const char *in_dir(const char *name)
-{
-    static char path[4][1024];
-    static int k;
-    k = (k + 1) % 4;
-    (void)snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
-    return path[k];
-}
-
-static void put_file(const char *path, const void *data, size_t bytes)
-{
-    FILE *f = fopen(path, "wb");
-    T_CHECK(f && fwrite(data, 1, bytes, f) == bytes);
-    if (f) (void)fclose(f);
-}
 
 /* ---- safetensors ------------------------------------------------------------------------------------------ */
 
@@ -667,11 +648,8 @@ static void dictionary_becomes_text(void)
 
 int main(int argc, char **argv)
 {
-    const char *tmp = getenv("TMPDIR");
-    cdr_err err = { 0 };
     t_filter = argc > 1 ? argv[1] : NULL;
-    (void)snprintf(dir, sizeof dir, "%s/cadre-test-io-XXXXXX", tmp ? tmp : P_tmpdir);
-    if (!mkdtemp(dir)) return 1;
+    if (!files_open("io")) return 1;
     T_RUN(st_reads_the_reference);
     T_RUN(st_writes_the_reference);
     T_RUN(st_refuses);
@@ -686,6 +664,6 @@ int main(int argc, char **argv)
     T_RUN(ckpt_kill_at_any_moment);
     T_RUN(text_plain_gzip_zstd);
     T_RUN(dictionary_becomes_text);
-    (void)cdr_remove_tree(dir, &err);
+    files_close();
     return t_end();
 }

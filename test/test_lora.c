@@ -5,6 +5,7 @@
  */
 #include "io/io.h"
 #include "lora_check.h"
+#include "program.h"
 
 /* ---- the base ---- */
 static const char *const kinds[] = { "attention", "kda_gates", "dense_mlp", "shared_experts", "latent", "indexer", "experts" };
@@ -379,39 +380,6 @@ static void compile_refuses(void)
 }
 
 /* ---- runs ---- */
-static char program[600], dir[64];
-static cdr_pool *texts;
-static const char *out, *errors;
-
-static const char *slurp(const char *name, size_t *n)
-{
-    char path[200], *text;
-    size_t bytes = 0;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (n) *n = 0;
-    err = (cdr_err){ 0 };
-    if (cdr_file_read(path, 1 << 26, &text, &bytes, &err) != CDR_OK) return "";
-    const char *copy = cdr_pool_strndup(texts, text, bytes);
-    cdr_free(text);
-    if (n) *n = bytes;
-    return copy;
-}
-
-static int run(const char *fmt, ...) CDR_PRINTF(1, 2);
-static int run(const char *fmt, ...)
-{
-    char args[1200], command[2400];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(args, sizeof args, fmt, ap);
-    va_end(ap);
-    snprintf(command, sizeof command, "{ %s %s; } >%s/out 2>%s/err </dev/null", program, args, dir, dir);
-    int st = system(command);
-    out = slurp("out", NULL);
-    errors = slurp("err", NULL);
-    return WIFEXITED(st) ? WEXITSTATUS(st) : 1000 + WTERMSIG(st);
-}
-
 static const char recipe[] =
     "model: {path: tiny-k31, weights: random, sizes: {hidden: 32, n_layers: 4, full_layers: '[2, 4]', attn_block: 2, kda.heads: 2, kda.dim: 16, mla.heads: 2,\n"
     "  mla.q_lora: 16, mla.kv_lora: 16, mla.nope: 8, mla.ext: 8, mla.v: 16, index.heads: 2, index.dim: 8, index.top_k: 12, glu.width: 48, moe.experts: 8,\n"
@@ -421,27 +389,21 @@ static const char recipe[] =
     "schedule: {horizon: 4}\ncheckpoint: {every: none}\neval: {every: none}\nmachine: {threads: 1}\n"
     "lora: {rank: 4, experts: per_expert}\n";
 
-static bool same_file(const char *a, const char *b)
-{
-    size_t n, m;
-    const char *x = slurp(a, &n), *y = slurp(b, &m);
-    return n > 0 && n == m && memcmp(x, y, n) == 0;
-}
 
 static void save_resume_and_go_on_to_the_bit(void)
 {
-    T_CHECK(run("train %s/r.yaml --out %s/a --steps 4", dir, dir) == 0);
+    T_CHECK(runf("train %s/r.yaml --out %s/a --steps 4", dir, dir) == 0);
     if (*errors) fprintf(stderr, "  %s", errors);
     T_HAS(out, "lora      module ");
     T_HAS(out, "attention q_proj");
     T_HAS(out, "24 / 24 ");                                    /* three layers of eight experts */
     T_HAS(out, "106 / 106 ");
-    T_CHECK(run("train %s/r.yaml --out %s/b --steps 2", dir, dir) == 0);
-    T_CHECK(run("train %s/r.yaml --out %s/b --steps 4", dir, dir) == 0);
+    T_CHECK(runf("train %s/r.yaml --out %s/b --steps 2", dir, dir) == 0);
+    T_CHECK(runf("train %s/r.yaml --out %s/b --steps 4", dir, dir) == 0);
     T_HAS(out, "resumed at step 2");
-    T_CHECK(same_file("a/checkpoints/step-000000004/adapter-00000-of-00001.safetensors", "b/checkpoints/step-000000004/adapter-00000-of-00001.safetensors"));
-    T_CHECK(same_file("a/checkpoints/step-000000004/optimizer-00000-of-00001.safetensors", "b/checkpoints/step-000000004/optimizer-00000-of-00001.safetensors"));
-    T_CHECK(!same_file("b/checkpoints/step-000000002/adapter-00000-of-00001.safetensors", "b/checkpoints/step-000000004/adapter-00000-of-00001.safetensors"));
+    T_CHECK(same_files("a/checkpoints/step-000000004/adapter-00000-of-00001.safetensors", "b/checkpoints/step-000000004/adapter-00000-of-00001.safetensors"));
+    T_CHECK(same_files("a/checkpoints/step-000000004/optimizer-00000-of-00001.safetensors", "b/checkpoints/step-000000004/optimizer-00000-of-00001.safetensors"));
+    T_CHECK(!same_files("b/checkpoints/step-000000002/adapter-00000-of-00001.safetensors", "b/checkpoints/step-000000004/adapter-00000-of-00001.safetensors"));
     const char *manifest = slurp("a/checkpoints/step-000000004/manifest.json", NULL);
     T_HAS(manifest, "language_model.model.layers.1.block_sparse_moe.experts.7.w2.lora_B.weight");
     T_HAS(manifest, "\"adapter\"");
@@ -449,12 +411,12 @@ static void save_resume_and_go_on_to_the_bit(void)
     T_HAS(slurp("a/events.jsonl", NULL), "\"type\":\"lora\"");
     T_HAS(slurp("a/events.jsonl", NULL), "{\"kind\":\"experts w2\",\"matched\":24,\"expected\":24,\"rank\":2,\"parameters\":");
     /* two ranks read what one wrote */
-    T_CHECK(run("train %s/r.yaml --out %s/c --steps 2", dir, dir) == 0);
-    T_CHECK(run("launch -n 2 train %s/r.yaml --out %s/c --steps 3 --ep 2", dir, dir) == 0);
+    T_CHECK(runf("train %s/r.yaml --out %s/c --steps 2", dir, dir) == 0);
+    T_CHECK(runf("launch -n 2 train %s/r.yaml --out %s/c --steps 3 --ep 2", dir, dir) == 0);
     T_HAS(out, "resumed at step 2");
-    T_CHECK(run("launch -n 2 train %s/r.yaml --out %s/c --steps 4", dir, dir) == 0);
+    T_CHECK(runf("launch -n 2 train %s/r.yaml --out %s/c --steps 4", dir, dir) == 0);
     T_HAS(out, "resumed at step 3");
-    T_CHECK(run("train %s/r.yaml --out %s/c --steps 4", dir, dir) == 0);
+    T_CHECK(runf("train %s/r.yaml --out %s/c --steps 4", dir, dir) == 0);
     const char *a = strstr(slurp("a/events.jsonl", NULL), "\"step\":4,\"loss\":"), *c = strstr(slurp("c/events.jsonl", NULL), "\"step\":4,\"loss\":");
     T_CHECK(a && c && strncmp(a, c, strcspn(a + 16, ",") + 16) == 0);
 }
@@ -463,32 +425,32 @@ static void save_resume_and_go_on_to_the_bit(void)
 static void shared_factors_are_saved_and_resumed(void)
 {
     static const char *const how = "--set lora.experts=shared_outer";
-    T_CHECK(run("train %s/r.yaml --out %s/s --steps 3 %s", dir, dir, how) == 0);
+    T_CHECK(runf("train %s/r.yaml --out %s/s --steps 3 %s", dir, dir, how) == 0);
     if (*errors) fprintf(stderr, "  %s", errors);
     T_HAS(out, "24 / 24 ");
     T_HAS(slurp("s/events.jsonl", NULL), "{\"kind\":\"experts w2\",\"matched\":24,\"expected\":24,\"rank\":2,\"parameters\":1728}");     /* 3 x (8 x 2 x 32 + 32 x 2) */
-    T_CHECK(run("train %s/r.yaml --out %s/t --steps 1 %s", dir, dir, how) == 0);
-    T_CHECK(run("launch -n 2 train %s/r.yaml --out %s/t --steps 2 --ep 2 %s", dir, dir, how) == 0);
+    T_CHECK(runf("train %s/r.yaml --out %s/t --steps 1 %s", dir, dir, how) == 0);
+    T_CHECK(runf("launch -n 2 train %s/r.yaml --out %s/t --steps 2 --ep 2 %s", dir, dir, how) == 0);
     T_HAS(out, "resumed at step 1");
-    T_CHECK(run("train %s/r.yaml --out %s/t --steps 3 %s", dir, dir, how) == 0);
-    T_CHECK(same_file("s/checkpoints/step-000000003/adapter-00000-of-00001.safetensors", "t/checkpoints/step-000000003/adapter-00000-of-00001.safetensors"));
-    T_CHECK(same_file("s/checkpoints/step-000000003/optimizer-00000-of-00001.safetensors", "t/checkpoints/step-000000003/optimizer-00000-of-00001.safetensors"));
+    T_CHECK(runf("train %s/r.yaml --out %s/t --steps 3 %s", dir, dir, how) == 0);
+    T_CHECK(same_files("s/checkpoints/step-000000003/adapter-00000-of-00001.safetensors", "t/checkpoints/step-000000003/adapter-00000-of-00001.safetensors"));
+    T_CHECK(same_files("s/checkpoints/step-000000003/optimizer-00000-of-00001.safetensors", "t/checkpoints/step-000000003/optimizer-00000-of-00001.safetensors"));
     const char *manifest = slurp("s/checkpoints/step-000000003/manifest.json", NULL);
     T_HAS(manifest, "language_model.model.layers.1.block_sparse_moe.experts.w1.lora_A.weight");
     T_HAS(manifest, "language_model.model.layers.1.block_sparse_moe.experts.w2.lora_B.weight");
     T_HAS(manifest, "language_model.model.layers.1.block_sparse_moe.experts.7.w1.lora_B.weight");
     T_CHECK(!strstr(manifest, "experts.7.w1.lora_A") && !strstr(manifest, "experts.7.w2.lora_B") && !strstr(manifest, "{expert}"));
-    T_CHECK(run("generate %s/s --prompt abc --max-new-tokens 4 --temperature 0", dir) == 0);
+    T_CHECK(runf("generate %s/s --prompt abc --max-new-tokens 4 --temperature 0", dir) == 0);
     T_HAS(out, "abc");
     /* other commands read it so, and what others write goes on */
-    T_CHECK(run("export %s/s --format sglang --allow-drop --out %s/sg", dir, dir) == 0);
+    T_CHECK(runf("export %s/s --format sglang --allow-drop --out %s/sg", dir, dir) == 0);
     if (*errors) fprintf(stderr, "  %s", errors);
     static const char *const once = "--steps 1 --set optimizer.learning_rate=1e-30 --set precision.compute=f32";
-    T_CHECK(run("train %s/r.yaml --out %s/u %s %s --set lora.adapter=%s/s", dir, dir, once, how, dir) == 0);
+    T_CHECK(runf("train %s/r.yaml --out %s/u %s %s --set lora.adapter=%s/s", dir, dir, once, how, dir) == 0);
     if (*errors) fprintf(stderr, "  %s", errors);
     /* one copy for each expert */
-    T_CHECK(run("train %s/r.yaml --out %s/v %s --set lora.adapter=%s/s", dir, dir, once, dir) == 0);
-    T_CHECK(run("train %s/r.yaml --out %s/w --steps 1 %s --set lora.adapter=%s/a", dir, dir, how, dir) == 1);
+    T_CHECK(runf("train %s/r.yaml --out %s/v %s --set lora.adapter=%s/s", dir, dir, once, dir) == 0);
+    T_CHECK(runf("train %s/r.yaml --out %s/w --steps 1 %s --set lora.adapter=%s/a", dir, dir, how, dir) == 1);
     T_HAS(errors, "has a factor for each expert of");
     const char *u = strstr(slurp("u/events.jsonl", NULL), "\"step\":1,\"loss\":"), *v = strstr(slurp("v/events.jsonl", NULL), "\"step\":1,\"loss\":");
     T_CHECK(u && v && fabs(atof(u + 16) - atof(v + 16)) < 1e-5 && atof(u + 16) > 1);
@@ -499,21 +461,21 @@ static void evaluate_and_generate_with_adapters(void)
     const char *events = slurp("a/events.jsonl", NULL), *at = strstr(events, "\"type\":\"eval\"");
     T_CHECK(at != NULL);
     const char *loss = at ? strstr(at, "\"loss\":") : NULL;
-    T_CHECK(run("eval %s/a --json", dir) == 0);
+    T_CHECK(runf("eval %s/a --json", dir) == 0);
     T_CHECK(loss && strstr(out, cdr_pool_strndup(texts, loss, strcspn(loss, ","))) != NULL);
-    T_CHECK(run("generate %s/a --prompt abc --max-new-tokens 8 --temperature 0", dir) == 0);
+    T_CHECK(runf("generate %s/a --prompt abc --max-new-tokens 8 --temperature 0", dir) == 0);
     const char *with = out;
     T_HAS(with, "abc");
 }
 
 static void what_a_user_gets_wrong(void)
 {
-    T_CHECK(run("train %s/r.yaml --out %s/d --steps 1 --set 'lora.targets=[qproj]'", dir, dir) == 1);
+    T_CHECK(runf("train %s/r.yaml --out %s/d --steps 1 --set 'lora.targets=[qproj]'", dir, dir) == 1);
     T_HAS(errors, "error: --set lora.targets: lora.targets \"qproj\" matches none of 46 linears. Nearest: q_proj (2)");
     T_HAS(errors, "[lora.no-match]");
-    T_CHECK(run("train %s/r.yaml --out %s/a --steps 5 --set lora=none", dir, dir) == 1);
+    T_CHECK(runf("train %s/r.yaml --out %s/a --steps 5 --set lora=none", dir, dir) == 1);
     T_HAS(errors, "the recipe has no lora section");
-    T_CHECK(run("train %s/r.yaml --out %s/a --steps 5 --set lora.rank=8", dir, dir) == 1);
+    T_CHECK(runf("train %s/r.yaml --out %s/a --steps 5 --set lora.rank=8", dir, dir) == 1);
     T_HAS(errors, "[resume.fixed-key]");
 }
 
@@ -521,7 +483,6 @@ int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
     open_results();
-    texts = cdr_pool_new();
     T_RUN(one_curve_on_every_layout);                          /* ranks are forked before this process has threads */
     T_RUN(one_curve_with_expert_groups);
     T_RUN(options_of_the_base_hold_with_adapters);
@@ -537,29 +498,17 @@ int main(int argc, char **argv)
     T_RUN(targets_of_recipes);
     T_RUN(targets_that_are_refused);
     T_RUN(compile_refuses);
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 16);
-    program[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(program, '/'), path[128], text[sizeof recipe + 100], command[160];
-    snprintf(slash ? slash : program, 16, "/cadre");
-    if (access(program, X_OK) != 0) {
-        fprintf(stderr, "%s is not built; build the target cadre first\n", program);
-        return 1;
-    }
-    snprintf(dir, sizeof dir, "/tmp/cadre-lora-%d", (int)getpid());
-    if (cdr_make_dirs(dir, &err) != CDR_OK) return 1;
-    snprintf(path, sizeof path, "%s/text.txt", dir);
-    FILE *f = fopen(path, "w");
+    char text[sizeof recipe + 600];
+    if (!program_open("lora")) return 1;
+    FILE *f = fopen(in_dir("text.txt"), "w");
     for (int i = 0; f && i < 2000; i++) fprintf(f, "line %d: the cat sees it, and number %d sees the cat\n", i, i * 7 % 61);
     if (!f || fclose(f) != 0) return 1;
-    snprintf(path, sizeof path, "%s/r.yaml", dir);
-    snprintf(text, sizeof text, recipe, dir);
-    if (cdr_file_write(path, text, strlen(text), &err) != CDR_OK) return 1;
+    (void)snprintf(text, sizeof text, recipe, dir);
+    put("r.yaml", text);
     T_RUN(save_resume_and_go_on_to_the_bit);
     T_RUN(shared_factors_are_saved_and_resumed);
     T_RUN(evaluate_and_generate_with_adapters);
     T_RUN(what_a_user_gets_wrong);
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    if (system(command) != 0) return 1;
-    cdr_pool_free(texts);
+    program_close();
     return t_end();
 }

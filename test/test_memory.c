@@ -1,14 +1,12 @@
 /* test_memory.c: the memory that processes of `cadre train` really take, at their peak, is what the plan says: the slab, mapped experts and the
  * overhead that it names, give or take 3 %.
  */
-#include "base/base.h"
-#include "test.h"
+#include "files.h"
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-static char program[4096], dir[64];
+static char program[4096];
 
 /* Runs cadre in the folder; peak resident bytes, or -1. out: file for stdout, NULL: none. */
 static int64_t run(const char *out, char *const *argv)
@@ -35,20 +33,12 @@ static int64_t figure(const char *json, const char *key)
     return at ? strtoll(at + strlen(quoted), NULL, 10) : -1;
 }
 
-static void write_text(const char *name, const char *text)
-{
-    char path[128];
-    cdr_err e = { CDR_OK, "", "" };
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    T_CHECK(cdr_file_write(path, text, strlen(text), &e) == CDR_OK);
-}
-
 static void stays_within_its_plan(const char *what, const char *recipe, int64_t in_files)
 {
-    char name[64], out[128];
+    char name[64];
     snprintf(name, sizeof name, "%s.yaml", what);
-    write_text(name, recipe);
-    snprintf(out, sizeof out, "%s/plan.json", dir);
+    put(name, recipe);
+    const char *out = in_dir("plan.json");
     char *plan[] = { program, "plan", name, "--json", NULL }, *train[] = { program, "train", name, NULL };
     T_CHECK(run(out, plan) > 0);
     char *json = NULL;
@@ -122,17 +112,14 @@ int main(int argc, char **argv)
     char *real = realpath(program, NULL);
     snprintf(program, sizeof program, "%s", real ? real : "");
     free(real);
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%.40s/cadre-memory-XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir)) return 1;
+    if (!files_open("memory")) return 1;
     for (int i = 0; i < 1500; i++) cdr_text_printf(&t, "a line of text, number %d, as any other\n", i * 7919 % 1501);
-    write_text("text.txt", t.s);
+    put("text.txt", t.s);
     cdr_text_free(&t);
     T_RUN(a_model_from_scratch);
     T_RUN(adapters);
     T_RUN(wide_matrices);
     T_RUN(mapped_experts);
-    cdr_err e = { CDR_OK, "", "" };
-    T_CHECK(cdr_remove_tree(dir, &e) == CDR_OK);
+    files_close();
     return t_end();
 }

@@ -3,10 +3,8 @@
  * weights, the loss, gradients of a few parameters each. Errors are root mean squares of differences over that of the reference; measured: forward up
  * to 3e-6, gradients up to 5e-6; allowed 1e-5 and 3e-5, which an epsilon of 1e-5 for 1e-6 does not pass, as rows before norms are narrow.
  * `make check-peers` compares more: all gradients, over longer documents. */
+#include "files.h"
 #include "parity_rig.h"
-#include "test.h"
-
-#include <unistd.h>
 
 enum { TOKENS = 24 };
 #define TOL_FORWARD 1e-5
@@ -14,8 +12,6 @@ enum { TOKENS = 24 };
 
 typedef struct { const char *family, *experts; int layers, routers, gradients; } model_case;
 typedef struct { const cdr_st *st; double worst; char name[160]; } against;
-
-static char dir[512];
 
 static const char *stored_name(const model_case *m)
 {
@@ -162,8 +158,7 @@ static void glm_moe_dsa(void) { compare(&(model_case){ "glm_moe_dsa", "bf16", 3,
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
-    (void)snprintf(dir, sizeof dir, "%s/cadre-test-parity-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    if (!mkdtemp(dir)) return 1;
+    if (!files_open("parity")) return 1;
     cdr_log_set_level(CDR_LOG_ERROR);
     T_RUN(kimi_linear);
     T_RUN(deepseek_v3);
@@ -171,6 +166,6 @@ int main(int argc, char **argv)
     T_RUN(deepseek_v32);
     T_RUN(deepseek_v2);
     T_RUN(glm_moe_dsa);
-    (void)cdr_remove_tree(dir, NULL);
+    files_close();
     return t_end();
 }

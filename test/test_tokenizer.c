@@ -1,27 +1,9 @@
 /* test_tokenizer.c: ids of every kind of tokenizer, specials, and files that lie. */
-#include "test.h"
-
+#include "files.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
-
-static char dir[] = "/tmp/cadre-test-tokenizer-XXXXXX";
-
-static const char *in_dir(const char *name)
-{
-    static char path[4][256];
-    static int k;
-    k = (k + 1) % 4;
-    snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
-    return path[k];
-}
-
-static void put_file(const char *name, const char *text, size_t n)
-{
-    cdr_err err = { 0 };
-    T_CHECK(cdr_file_write(in_dir(name), text, n, &err) == CDR_OK);
-}
 
 static void bytes_and_specials(void)
 {
@@ -78,11 +60,6 @@ static void trusted_text(void)
     T_CHECK(n == 12 + 20 && memcmp(ids, want, sizeof want) == 0);
     T_CHECK(cdr_tokenizer_encode_trusted(tok, text, 0, ids) == 0);
     cdr_tokenizer_close(tok);
-}
-
-static void put_text(const char *name, const char *text)
-{
-    put_file(name, text, strlen(text));
 }
 
 /* ---- patterns --------------------------------------------------------------------------------------------- */
@@ -218,7 +195,7 @@ static void ranks_file(const char *name, const char *const *more, int n_more, co
         cdr_text_printf(&t, "%c%c%c%c %d\n", digit[x >> 18], digit[x >> 12 & 63], n > 1 ? digit[x >> 6 & 63] : '=', n > 2 ? digit[x & 63] : '=', 256 + i);
     }
     if (last) cdr_text_printf(&t, "%s", last);
-    put_file(name, t.s, t.n);
+    put_file(in_dir(name), t.s, t.n);
     cdr_text_free(&t);
 }
 
@@ -346,10 +323,10 @@ static void files_that_lie(void)
     memcpy(long_line + 2984, " 257\n", 6);
     tiktoken_refused(long_line, "more than 1,024 bytes");
     free(long_line);
-    put_text("empty.model", "\n\r\n");
+    put("empty.model", "\n\r\n");
     T_CHECK(open_at("tiktoken", "empty.model", 0, 0, &tok, &err) == CDR_EDATA);
     T_HAS(err.text, "holds no token");
-    put_text("one.model", "YQ== 0\n");
+    put("one.model", "YQ== 0\n");
     T_CHECK(open_at("tiktoken", "one.model", 0, 0, &tok, &err) == CDR_EDATA);
     T_HAS(err.text, "the byte 0x00 alone");
     T_CHECK(open_at("tiktoken", "r.model", 163584, 256, &tok, &err) == CDR_EDATA);
@@ -364,7 +341,7 @@ static void names_refused(const char *config, const char *said)
 {
     cdr_tokenizer *tok = NULL;
     cdr_err err;
-    put_text("tokenizer_config.json", config);
+    put("tokenizer_config.json", config);
     T_CHECK(open_at("tiktoken", "r.model", 261, 16, &tok, &err) == CDR_EDATA && !tok);
     T_HAS(err.text, said);
 }
@@ -374,7 +351,7 @@ static void names_of_slots(void)
     static const char good[] = "{\"added_tokens_decoder\": {\"262\": {\"content\": \"<|im_end|>\"}, \"261\": {\"content\": \"[BOS]\"}}}";
     cdr_tokenizer *tok = NULL;
     cdr_err err;
-    put_text("tokenizer_config.json", good);
+    put("tokenizer_config.json", good);
     T_CHECK(open_at("tiktoken", "r.model", 261, 16, &tok, &err) == CDR_OK);
     T_CHECK(cdr_tokenizer_vocab(tok) == 277 && cdr_tokenizer_special(tok, "<|im_end|>") == 262);
     T_STR(cdr_tokenizer_special_name(tok, 263), "<|reserved_token_263|>");
@@ -413,7 +390,7 @@ static void put_json(const char *name, const parts *p)
         cdr_text_printf(&t, "%s\"\\u%04x\":%d", b ? "," : "", self ? b : next++, b);
     }
     cdr_text_printf(&t, "%s}}}", p->vocab ? p->vocab : "");
-    put_file(name, t.s, t.n);
+    put_file(in_dir(name), t.s, t.n);
     cdr_text_free(&t);
 }
 
@@ -489,11 +466,11 @@ static void what_json_cannot_say(void)
     json_refused(&(parts){ .added = "[{\"id\":256}]" }, bad, "has no content");
     json_refused(&(parts){ .added = "[{\"id\":256,\"content\":\"x\",\"odd\":true}]" }, no, "the field \"odd\"");
     json_refused(&(parts){ .vocab = ",\"<x>\":256,\"<x>a\":257", .merges = "[\"<x> a\"]", .added = "[{\"id\":256,\"content\":\"<x>\"}]" }, bad, "or is a control token");
-    put_text("bad.json", "[]");
+    put("bad.json", "[]");
     cdr_tokenizer *tok = NULL;
     cdr_err err;
     T_CHECK(open_at("hf_bpe", "bad.json", 0, 0, &tok, &err) == CDR_EDATA);
-    put_text("bad.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+    put("bad.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
              "\"decoder\":{\"type\":\"ByteLevel\"}}");
     T_CHECK(open_at("hf_bpe", "bad.json", 0, 0, &tok, &err) == CDR_EDATA);
     T_HAS(err.text, "the byte 0x00 alone");
@@ -507,7 +484,7 @@ static void added_and_odd_tokens(void)
     int32_t ids[64];
     put_json("odd.json", &(parts){ .vocab = ",\"ab\":256,\"\xe2\x96\x81\":257,\"<s>\":258", .merges = "[\"a b\"]",
                                    .added = "[{\"id\":258,\"content\":\"<s>\",\"special\":false},{\"id\":300,\"content\":\"   \",\"special\":false}]" });
-    put_text("tokenizer_config.json", "{\"eos_token\":{\"content\":\"<s>\"},\"pad_token\":\"<none>\",\"bos_token\":null}");
+    put("tokenizer_config.json", "{\"eos_token\":{\"content\":\"<s>\"},\"pad_token\":\"<none>\",\"bos_token\":null}");
     T_CHECK(open_at("hf_bpe", "odd.json", 0, 0, &tok, &err) == CDR_OK);
     T_STR(err.text, "");
     if (!tok) return;
@@ -725,9 +702,8 @@ static void ids_of_the_packages(void)
 
 int main(int argc, char **argv)
 {
-    cdr_err err = { 0 };
     if (argc > 1) t_filter = argv[1];
-    if (!mkdtemp(dir)) return 1;
+    if (!files_open("tokenizer")) return 1;
     cdr_log_set_level(CDR_LOG_ERROR);
     T_RUN(bytes_and_specials);
     T_RUN(trusted_text);
@@ -745,6 +721,6 @@ int main(int argc, char **argv)
     T_RUN(canonical_composition);
     T_RUN(a_cut_leaves_ids_as_they_are);
     T_RUN(ids_of_the_packages);
-    (void)cdr_remove_tree(dir, &err);
+    files_close();
     return t_end();
 }

@@ -1,26 +1,14 @@
 /* test_weights.c: other makers' checkpoints: each tensor used once, each parameter filled once, formats, paddings, packed experts, the base's
  * hash, and directories that come back byte for byte. */
-#include "test.h"
-
+#include "files.h"
 #include "models/models.h"
 #include "weights/weights.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char dir[512];                  /* a fresh directory of this process */
 static cdr_pool *pool;
-
-static const char *in_dir(const char *name)
-{
-    static char path[8][1024];
-    static int k;
-    k = (k + 1) % 8;
-    (void)snprintf(path[k], sizeof path[k], "%s/%s", dir, name);
-    return path[k];
-}
 
 /* Value of element i of parameter p: small, of both signs, exact in BF16. */
 static float value(int64_t p, int64_t i)
@@ -80,36 +68,6 @@ static void close_toy(opened *o)
     cdr_weights_close(o->w);
     cdr_hf_close(o->d);
     *o = (opened){ 0 };
-}
-
-static bool same_file(const char *a, const char *b)
-{
-    char *x = NULL, *y = NULL;
-    size_t nx = 0, ny = 0;
-    bool same = cdr_file_read(a, 1 << 28, &x, &nx, NULL) == CDR_OK && cdr_file_read(b, 1 << 28, &y, &ny, NULL) == CDR_OK && nx == ny && memcmp(x, y, nx) == 0;
-    cdr_free(x);
-    cdr_free(y);
-    return same;
-}
-
-/* Same names of files and the same bytes. */
-static bool same_dirs(const char *a, const char *b)
-{
-    int n[2] = { 0 };
-    bool same = true;
-    for (int k = 0; k < 2; k++) {
-        DIR *d = opendir(k ? b : a);
-        for (const struct dirent *e; d && (e = readdir(d));) {
-            char x[2048], y[2048];
-            if (e->d_name[0] == '.') continue;
-            n[k]++;
-            (void)snprintf(x, sizeof x, "%s/%s", a, e->d_name);
-            (void)snprintf(y, sizeof y, "%s/%s", b, e->d_name);
-            if (k == 0 && !same_file(x, y)) fprintf(stderr, "  %s differs\n", e->d_name), same = false;
-        }
-        if (d) closedir(d);
-    }
-    return same && n[0] > 0 && n[0] == n[1];
 }
 
 static const char *const FAMILY[] = { "tiny-k3", "tiny-k31", "tiny-linear", "tiny-v3", "tiny-v32", "tiny-v2", "tiny-glm" };
@@ -674,8 +632,7 @@ static void hash_is_of_what_is_used(void)
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
-    (void)snprintf(dir, sizeof dir, "%s/cadre-test-weights-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    if (!mkdtemp(dir)) return 1;
+    if (!files_open("weights")) return 1;
     pool = cdr_pool_new();
     T_RUN(families_come_back);
     T_RUN(what_does_not_fit);
@@ -689,6 +646,6 @@ int main(int argc, char **argv)
     T_RUN(fused_tensors);
     T_RUN(hash_is_of_what_is_used);
     cdr_pool_free(pool);
-    (void)cdr_remove_tree(dir, NULL);
+    files_close();
     return t_end();
 }
