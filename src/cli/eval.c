@@ -12,8 +12,8 @@ static const cli_option options[] = {
 
 static cdr_status run(const cli_args *a, cdr_result *r, cdr_err *err)
 {
-    cdr_eval_args e = { .common = a->common, .model = a->pos[0], .adapter = cli_value(a, "--adapter"), .data = cli_value(a, "--data"), .compare = cli_value(a,
-        "--compare") };
+    cdr_eval_args e = { .common = a->common, .model = a->pos[0], .adapter = cli_value(a, "--adapter"), .data = cli_value(a, "--data"),
+                        .compare = cli_value(a, "--compare") };
     CDR_TRY(cli_int(a, "--tokens", 0, &e.n_tokens, err));
     CDR_TRY(cli_int(a, "--answers", 0, &e.n_answers, err));
     return cdr_eval(&e, r, err);

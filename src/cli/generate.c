@@ -42,6 +42,6 @@ static cdr_status run(const cli_args *a, cdr_result *r, cdr_err *err)
 const cli_command cli_generate = {
     .name = "generate", .args = "MODEL", .min_args = 1, .max_args = 1, .keys = true, .options = options, .run = run,
     .what = "continues prompts with a trained model",
-    .more = "MODEL: a run directory (its newest complete checkpoint), or one checkpoint of it.",
+    .more = "MODEL: a run directory (its newest complete checkpoint), one checkpoint of it, or a directory with config.json.",
     .example = "cadre generate runs/tiny-k31 --prompt \"hacker: n. \" --max-new-tokens 40",
 };

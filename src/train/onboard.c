@@ -49,6 +49,12 @@ static int64_t count_elements(cdr__onboard *o, const cdr__names *a, cdr_err *err
     return sum;
 }
 
+/* Claims that cannot be looked at where the tensors are not the description's. */
+static void leave_open(cdr__onboard *o, cdr__item first, cdr__item last)
+{
+    for (int i = (int)first; i <= (int)last; i++) cdr__card_put(o, (cdr__item)i, CDR__UNVERIFIED, (cdr__finding){ .detail = "tensors do not match" });
+}
+
 static void tensor_items(cdr__onboard *o)
 {
     cdr_err err = { 0 };
@@ -56,19 +62,18 @@ static void tensor_items(cdr__onboard *o)
     if (cdr_weights_open(o->m, o->d, &o->w, &err)) {
         o->w = NULL;
         cdr__card_error(o, CDR__ITEM_TENSORS_MATCHED, CDR__FAILED, &err);
-        for (int i = CDR__ITEM_PARAMETERS; i <= CDR__ITEM_QUIRKS; i++) cdr__card_put(o, (cdr__item)i, CDR__UNVERIFIED,
-            (cdr__finding){ .detail = "tensors do not match" });
+        leave_open(o, CDR__ITEM_PARAMETERS, CDR__ITEM_QUIRKS);
         return;
     }
     const cdr_weights_stat *s = cdr_weights_get_stat(o->w);
     cdr__card_put(o, CDR__ITEM_TENSORS_MATCHED, CDR__VERIFIED,
-                  (cdr__finding){ .figure = (double)s->n_tensors, .unit = "tensors", .detail = cdr_pool_printf(o->pool,
-                      "%lld used, %lld carried, %lld optional parts absent",
-                                  (long long)s->n_used, (long long)s->n_carried, (long long)s->n_absent) });
+                  (cdr__finding){ .figure = (double)s->n_tensors, .unit = "tensors",
+                                  .detail = cdr_pool_printf(o->pool, "%lld used, %lld carried, %lld optional parts absent", (long long)s->n_used,
+                                                            (long long)s->n_carried, (long long)s->n_absent) });
     int64_t want = cdr_model_get_info(o->m)->n_params, have = cdr__names_audit(o->m, o->d, o->pool, &a, &err) == CDR_OK ? count_elements(o, &a, &err) : -1;
     cdr__card_put(o, CDR__ITEM_PARAMETERS, have == want ? CDR__VERIFIED : CDR__FAILED,
-                  (cdr__finding){ .figure = (double)have, .unit = "elements", .expected = cdr_pool_printf(o->pool, "%lld", (long long)want), .detail = have < 0
-                      ? err.text : "as stored, padding too" });
+                  (cdr__finding){ .figure = (double)have, .unit = "elements", .expected = cdr_pool_printf(o->pool, "%lld", (long long)want),
+                                  .detail = have < 0 ? cdr_pool_strdup(o->pool, err.text) : "as stored, padding too" });
     const char *detail = "";
     for (int i = 0; i < s->n_formats; i++)
         detail = cdr_pool_printf(o->pool, "%s%s%lld %s", detail, i ? ", " : "", (long long)s->format[i].tensors, s->format[i].name);
@@ -94,8 +99,8 @@ static cdr_status plan_item(cdr__onboard *o, cdr_err *err)
         const cdr_json *root, *fits = NULL;
         if (cdr_json_parse(o->pool, r.json, strlen(r.json), "plan", &root, &e) == CDR_OK) fits = cdr_json_get(root, "fits");
         o->fits = cdr_json_bool(fits, false);
-        cdr__card_put(o, CDR__ITEM_PLAN, o->fits ? CDR__VERIFIED : CDR__UNVERIFIED, (cdr__finding){ .detail = o->fits ? "fits"
-            : "compiles, and does not fit: plan.json has what would" });
+        const char *detail = o->fits ? "fits" : "compiles, and does not fit: plan.json has what would";
+        cdr__card_put(o, CDR__ITEM_PLAN, o->fits ? CDR__VERIFIED : CDR__UNVERIFIED, (cdr__finding){ .detail = detail });
         wrote = cdr_file_write(cdr_pool_printf(o->pool, "%s/plan.json", o->out), r.json, strlen(r.json), err);
     }
     o->item[CDR__ITEM_PLAN].f.command = command;
@@ -104,6 +109,24 @@ static cdr_status plan_item(cdr__onboard *o, cdr_err *err)
 }
 
 /* ---- what it says -------------------------------------------------------------------------------------------------------------------- */
+
+/* What was checked, one figure each. */
+static void say_checked(const cdr__onboard *o, cdr_text *t)
+{
+    const char *sep = "";
+    cdr_text_printf(t, "checked   ");
+    if (o->item[CDR__ITEM_TOKENIZER].status == CDR__VERIFIED) cdr_text_printf(t, "tokenizer round trip 10,000 strings"), sep = ", ";
+    if (o->item[CDR__ITEM_CHAT].status == CDR__VERIFIED) cdr_text_printf(t, "%schat %.0f cases", sep, o->item[CDR__ITEM_CHAT].f.figure), sep = ", ";
+    if (o->item[CDR__ITEM_EXPORT].status == CDR__VERIFIED) cdr_text_printf(t, "%sround-trip export byte-equal", sep), sep = ", ";
+    if (o->item[CDR__ITEM_LORA_ZERO].status == CDR__VERIFIED) cdr_text_printf(t, "%sLoRA B = 0 bit-equal", sep), sep = ", ";
+    if (o->item[CDR__ITEM_TINY_PARITY].status == CDR__VERIFIED) cdr_text_printf(t, "%stiny parity %.1e", sep, o->item[CDR__ITEM_TINY_PARITY].f.figure), sep = ", ";
+    if (o->item[CDR__ITEM_FIRST_LOSS].f.unit) cdr_text_printf(t, "%sfirst-step loss %.4f", sep, o->item[CDR__ITEM_FIRST_LOSS].f.figure), sep = ", ";
+    cdr_text_printf(t, "%s\n", *sep ? "" : "nothing that can be run");
+    const cdr__finding *natural = &o->item[CDR__ITEM_REFERENCE].f;
+    if (o->verify && natural->unit)
+        cdr_text_printf(t, "reference logits %.1e (%s); routes given %.1e, worst layer %.1e\n", natural->figure, natural->detail,
+                        o->item[CDR__ITEM_REFERENCE_FORCED].f.figure, o->item[CDR__ITEM_LAYERS].f.figure);
+}
 
 static void say(const cdr__onboard *o, cdr_text *t)
 {
@@ -115,19 +138,7 @@ static void say(const cdr__onboard *o, cdr_text *t)
     cdr_text_printf(t, "matched   %s by %s; ", f->name, o->match.name ? o->match.by : "model.yaml");
     if (matched) cdr_text_printf(t, "%s of %s tensors, each once; %s parameters\n", n, n, p);
     else cdr_text_printf(t, "%s tensors do not match the description\n", n);
-    const char *sep = "";
-    cdr_text_printf(t, "checked   ");
-    if (o->item[CDR__ITEM_TOKENIZER].status == CDR__VERIFIED) cdr_text_printf(t, "tokenizer round trip 10,000 strings"), sep = ", ";
-    if (o->item[CDR__ITEM_CHAT].status == CDR__VERIFIED) cdr_text_printf(t, "%schat %.0f cases", sep, o->item[CDR__ITEM_CHAT].f.figure), sep = ", ";
-    if (o->item[CDR__ITEM_EXPORT].status == CDR__VERIFIED) cdr_text_printf(t, "%sround-trip export byte-equal", sep), sep = ", ";
-    if (o->item[CDR__ITEM_LORA_ZERO].status == CDR__VERIFIED) cdr_text_printf(t, "%sLoRA B = 0 bit-equal", sep), sep = ", ";
-    if (o->item[CDR__ITEM_TINY_PARITY].status == CDR__VERIFIED) cdr_text_printf(t, "%stiny parity %.1e", sep, o->item[CDR__ITEM_TINY_PARITY].f.figure), sep = ", ";
-    if (o->item[CDR__ITEM_FIRST_LOSS].f.unit) cdr_text_printf(t, "%sfirst-step loss %.4f", sep, o->item[CDR__ITEM_FIRST_LOSS].f.figure);
-    cdr_text_printf(t, "\n");
-    if (o->verify && o->item[CDR__ITEM_REFERENCE].f.unit)
-        cdr_text_printf(t, "reference logits %.1e (%s); routes given %.1e, worst layer %.1e\n", o->item[CDR__ITEM_REFERENCE].f.figure,
-            o->item[CDR__ITEM_REFERENCE].f.detail,
-                        o->item[CDR__ITEM_REFERENCE_FORCED].f.figure, o->item[CDR__ITEM_LAYERS].f.figure);
+    say_checked(o, t);
     int open = cdr__card_count(o, CDR__UNVERIFIED), failed = cdr__card_count(o, CDR__FAILED);
     cdr_text_printf(t, "wrote     %s/model.yaml recipe.yaml plan.json card.json (%d verified, %d unverified", o->out, cdr__card_count(o, CDR__VERIFIED), open);
     if (failed > 0) cdr_text_printf(t, ", %d FAILED", failed);
@@ -169,21 +180,20 @@ static cdr_status run(cdr__onboard *o, cdr_text *text, cdr_text *json, cdr_err *
         cdr__onboard_lora(o);
         cdr__onboard_export(o);
         cdr__onboard_verify(o);
-    } else {
-        for (int i = CDR__ITEM_REFERENCE; i <= CDR__ITEM_EXPORT; i++) cdr__card_put(o, (cdr__item)i, CDR__UNVERIFIED, (cdr__finding){ .detail = "tensors do not match" });
-    }
+    } else leave_open(o, CDR__ITEM_REFERENCE, CDR__ITEM_EXPORT);
     CDR_TRY(cdr__card_write(o, err));
     say(o, text);
     tell(o, json);
     int failed = cdr__card_count(o, CDR__FAILED);
-    if (failed > 0) CDR_FAIL_ID(err, CDR_EUSER, "onboard.failed", "%s: %d of %d claims failed; %s/card.json has each with its figure", o->dir, failed, (int)CDR__ITEMS,
-        o->out);
+    if (failed > 0)
+        CDR_FAIL_ID(err, CDR_EUSER, "onboard.failed", "%s: %d of %d claims failed; %s/card.json has each with its figure", o->dir, failed, (int)CDR__ITEMS, o->out);
     return CDR_OK;
 }
 
 cdr_status cdr_onboard(const cdr_onboard_args *a, cdr_result *r, cdr_err *err)
 {
-    cdr__onboard o = { .dir = a->dir, .out = a->out, .verify = a->verify, .common = &a->common, .machine = a->machine, .devices = a->devices, .pool = cdr_pool_new() };
+    cdr__onboard o = { .dir = a->dir, .out = a->out, .verify = a->verify, .common = &a->common, .machine = a->machine, .devices = a->devices,
+                       .pool = cdr_pool_new() };
     cdr_text text = { 0 }, json = { 0 };
     cdr_status st = run(&o, &text, &json, err);
     r->text = text.s;

@@ -14,6 +14,16 @@ static void sizes_yaml(const cdr_model *m, cdr_text *t)
     }
 }
 
+/* A path as YAML: a quote in it is doubled. */
+static const char *quoted(cdr_pool *pool, const char *path)
+{
+    cdr_text t = { 0 };
+    for (const char *p = path; *p; p++) cdr_text_printf(&t, *p == '\'' ? "''" : "%c", *p);
+    const char *out = cdr_pool_printf(pool, "'%.*s'", (int)t.n, t.s ? t.s : "");
+    cdr_text_free(&t);
+    return out;
+}
+
 /* A relative path is the working directory's, as all paths of recipes. */
 static cdr_status write_model_yaml(cdr__onboard *o, cdr_err *err)
 {
@@ -21,7 +31,7 @@ static cdr_status write_model_yaml(cdr__onboard *o, cdr_err *err)
     cdr_text t = { 0 };
     cdr_text_printf(&t, "# %s, read from its config.json by description %s. Sizes come from there; what this file adds (ignore, tensors, blocks, serve)\n"
                     "# is laid on top. To be used: model.path %s/model.yaml, or copied into the directory itself\n", o->dir, f->name, o->out);
-    cdr_text_printf(&t, "extends: %s\nname: %s\nweights_from: \"%s\"\n# sizes, and the keys that gave them:\n", f->name, f->name, o->dir);
+    cdr_text_printf(&t, "extends: %s\nname: %s\nweights_from: %s\n# sizes, and the keys that gave them:\n", f->name, f->name, quoted(o->pool, o->dir));
     sizes_yaml(o->m, &t);
     cdr_status st = cdr_file_write(cdr_pool_printf(o->pool, "%s/model.yaml", o->out), t.s, t.n, err);
     cdr_text_free(&t);
@@ -55,14 +65,14 @@ static cdr_status write_recipe(cdr__onboard *o, cdr_err *err)
     o->sequence = f->n_params > 1000000000 ? 4096 : 512;
     for (int i = 0; i < CDR_COUNT(groups); i++)
         if (has_group(o->m, groups[i])) targets = cdr_pool_printf(o->pool, "%s%s%s", targets, *targets ? ", " : "", groups[i]);
-    cdr_text_printf(&t, "# LoRA on %s (%s). data.train: your conversations, JSON lines with `messages`\nversion: 1\nname: %s\nmodel: {path: \"%s\"}\n", o->dir, f->name,
-        name, o->dir);
+    cdr_text_printf(&t, "# LoRA on %s (%s). data.train: your conversations, JSON lines with `messages`\n", o->dir, f->name);
+    cdr_text_printf(&t, "version: 1\nname: %s\nmodel: {path: %s}\n", name, quoted(o->pool, o->dir));
     cdr_text_printf(&t, "data: {train: data/conversations.jsonl, eval_fraction: 0.02%s}\n", strcmp(f->chat, "none") == 0 ? "" : ", train_on: assistant");
-    cdr_text_printf(&t, "train: {epochs: 2, sequence_length: %lld, micro_batch_tokens: %lld}\noptimizer: {learning_rate: 2.0e-4}\n", (long long)o->sequence,
-        (long long)o->sequence);
+    cdr_text_printf(&t, "train: {epochs: 2, sequence_length: %lld, micro_batch_tokens: %lld}\n", (long long)o->sequence, (long long)o->sequence);
+    cdr_text_printf(&t, "optimizer: {learning_rate: 2.0e-4}\n");
     cdr_text_printf(&t, "lora: {rank: 16, alpha: 32, targets: [%s]}\ncheckpoint: {every: 100}\n", targets);
     if (o->machine || o->devices > 0) cdr_text_printf(&t, "machine: {");
-    if (o->machine) cdr_text_printf(&t, "file: \"%s\"", o->machine);
+    if (o->machine) cdr_text_printf(&t, "file: %s", quoted(o->pool, o->machine));
     if (o->devices > 0) cdr_text_printf(&t, "%sdevices: %lld", o->machine ? ", " : "", (long long)o->devices);
     if (o->machine || o->devices > 0) cdr_text_printf(&t, "}\n");
     o->recipe = cdr_pool_printf(o->pool, "%s/recipe.yaml", o->out);
@@ -128,9 +138,9 @@ void cdr__onboard_export(cdr__onboard *o)
     for (int i = 0; i < cdr_hf_shards(o->d); i++) total += CDR_MAX(file_bytes(cdr_pool_printf(o->pool, "%s/%s", o->dir, cdr_hf_shard_name(o->d, i))), (int64_t)0);
     const char *copy = cdr_pool_printf(o->pool, "%s/export", o->out), *first = NULL;
     if (total > (int64_t)MAX_EXPORT << 30) {
-        cdr__card_put(o, CDR__ITEM_EXPORT, CDR__UNVERIFIED, (cdr__finding){ .detail = cdr_pool_printf(o->pool, "%.0f GB; onboard copies at most %d GiB",
-            (double)total * 1e-9, MAX_EXPORT),
-                      .command = cdr_pool_printf(o->pool, "cadre export %s --format hf --out %s", o->dir, copy) });
+        const char *detail = cdr_pool_printf(o->pool, "%.0f GB; onboard copies at most %d GiB", (double)total * 1e-9, MAX_EXPORT);
+        const char *command = cdr_pool_printf(o->pool, "cadre export %s --format hf --out %s", o->dir, copy);
+        cdr__card_put(o, CDR__ITEM_EXPORT, CDR__UNVERIFIED, (cdr__finding){ .detail = detail, .command = command });
         return;
     }
     bool *touched = cdr_pool_alloc(o->pool, (size_t)cdr_model_params(o->m) + 1);
@@ -144,8 +154,8 @@ void cdr__onboard_export(cdr__onboard *o)
     }
     bad = differing(o, copy, &n_files, &first);
     cdr_remove_tree(copy, &none);
+    const char *detail = bad ? cdr_pool_printf(o->pool, "%s differs", first)
+                             : cdr_pool_printf(o->pool, "%lld tensors in %lld shards", (long long)stat.tensors, (long long)stat.shards);
     cdr__card_put(o, CDR__ITEM_EXPORT, bad ? CDR__FAILED : CDR__VERIFIED,
-                  (cdr__finding){ .figure = n_files - bad, .unit = "files equal", .expected = cdr_pool_printf(o->pool, "%d", n_files), .detail = bad ?
-                                  cdr_pool_printf(o->pool, "%s differs", first) : cdr_pool_printf(o->pool, "%lld tensors in %lld shards", (long long)stat.tensors,
-                                      (long long)stat.shards) });
+                  (cdr__finding){ .figure = n_files - bad, .unit = "files equal", .expected = cdr_pool_printf(o->pool, "%d", n_files), .detail = detail });
 }

@@ -51,8 +51,8 @@ static cdr_status find(const verify *v, const char *name, int64_t cols, const cd
     bool real = (*t)->dtype == CDR_F32 || (*t)->dtype == CDR_F64 || (*t)->dtype == CDR_BF16 || (*t)->dtype == CDR_F16;
     bool whole = strstr(name, ".indices") && ((*t)->dtype == CDR_I32 || (*t)->dtype == CDR_I64);
     if ((*t)->n_dim < 2 || (*t)->n[(*t)->n_dim - 1] != cols || n != v->B * v->S * cols || !(real || whole))
-        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: %s must be a float or integer tensor [.., %lld] with %lld rows", v->o->verify, name, (long long)cols,
-            (long long)(v->B * v->S));
+        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: %s must be a float or integer tensor [.., %lld] with %lld rows", v->o->verify, name,
+                    (long long)cols, (long long)(v->B * v->S));
     return CDR_OK;
 }
 
@@ -72,13 +72,13 @@ static cdr_status read_dump(verify *v, cdr_err *err)
     CDR_TRY(cdr_st_open(v->o->verify, &v->st, err));
     const cdr_st_tensor *ids = cdr_st_find(v->st, "input_ids"), *logits = cdr_st_find(v->st, "logits");
     if (!ids || !logits || ids->n_dim < 1 || ids->n_dim > 2 || (ids->dtype != CDR_I32 && ids->dtype != CDR_I64))
-        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: a reference dump has input_ids (I32 or I64, [S] or [B, S]) and logits; doc/onboarding.md has the names",
-            v->o->verify);
+        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: a reference dump has input_ids (I32 or I64, [S] or [B, S]) and logits; doc/onboarding.md has the "
+                    "names", v->o->verify);
     v->B = ids->n_dim == 2 ? ids->n[0] : 1;
     v->S = ids->n[ids->n_dim - 1];
     if (v->B < 1 || v->S < 2 || v->B > MAX_TOKENS || v->S > MAX_TOKENS || v->B * v->S > MAX_TOKENS)
-        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: input_ids has %lld x %lld ids; from 2 to %d of them are compared", v->o->verify, (long long)v->B,
-            (long long)v->S, MAX_TOKENS);
+        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: input_ids has %lld x %lld ids; from 2 to %d of them are compared", v->o->verify,
+                    (long long)v->B, (long long)v->S, MAX_TOKENS);
     v->T = (v->B * v->S + 7) / 8 * 8;
     v->ids = cdr_pool_alloc(v->o->pool, sizeof *v->ids * (size_t)v->T);
     for (int64_t i = 0; i < v->B * v->S; i++) {
@@ -115,9 +115,9 @@ static cdr_status give_routes(const verify *v, cdr_session *s, int layer, cdr_er
     cdr_status st = CDR_OK;
     for (int64_t i = 0; i < v->B * v->S * k && st == CDR_OK; i++) {
         int64_t x = -1;
-        if (int_at(v->st, t, i, &x) || x < 0 || x >= E) st = cdr_fail(err, CDR_EDATA, "onboard.reference", "%s: router.%d.indices holds %lld; there are %lld experts",
-            v->o->verify, layer,
-                                                                      (long long)x, (long long)E);
+        if (int_at(v->st, t, i, &x) || x < 0 || x >= E)
+            st = cdr_fail(err, CDR_EDATA, "onboard.reference", "%s: router.%d.indices holds %lld; there are %lld experts", v->o->verify, layer, (long long)x,
+                          (long long)E);
         given[i] = (int32_t)x;
     }
     if (st == CDR_OK) cdr_exec_put(s->exec, CDR_PROG_EVAL, value(v, layer, "moe.given"), 0, given, sizeof *given * (size_t)(v->T * k));
@@ -286,7 +286,8 @@ void cdr__onboard_verify(cdr__onboard *o)
     cdr_st_close(v.st);
     for (int i = 0; i < CDR_COUNT(all); i++) {
         cdr_err again = err;
-        if (st != CDR_OK && !o->item[all[i]].f.detail) cdr__card_error(o, all[i], strcmp(err.id, "onboard.does-not-fit") == 0 ? CDR__UNVERIFIED : CDR__FAILED, &again);
+        cdr__status as = strcmp(err.id, "onboard.does-not-fit") == 0 ? CDR__UNVERIFIED : CDR__FAILED;
+        if (st != CDR_OK && !o->item[all[i]].f.detail) cdr__card_error(o, all[i], as, &again);
         o->item[all[i]].f.command = command;
     }
 }
