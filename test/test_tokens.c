@@ -195,7 +195,7 @@ static void changed_while_it_is_read(void)
 {
     static const struct { const char *name; int64_t at; uint32_t is; int size; const char *text; } CASE[] = {
         { "packed3/text.tokens", 8192, 0x007fffff, 4, "text.tokens (document of line 1): now holds id 8388607, of a vocabulary of 512;" },
-        { "packed3/text.tokens", 8192, 0x7f000041, 4, "text.tokens (document of line 1): now holds a weight that its table has not;" },               /* a weight that its table has not */
+        { "packed3/text.tokens", 8192, 0x7f000041, 4, "text.tokens (document of line 1): now holds a weight that its table has not;" },
         { "tok/m.bin", 4, 0x01000041, 4, "m.bin (document of line 1): now holds id 16777281" },
         { "l.bin", 1024 + 2, 0xfffe, 2, "l.bin: now holds id 65534" } };
     static int32_t a[4][1024];

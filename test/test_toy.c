@@ -8,6 +8,7 @@
 #include "weights/weights.h"
 
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static cdr_err err;
@@ -168,6 +169,62 @@ static uint64_t base_hash(const char *path)
 
 static const char LORA[] = "lora: {rank: 4, alpha: 8, targets: [attention, shared_experts]}\n";
 
+/* A slow disk, when it is asked for: each read of a file takes so many microseconds more. In place of the C library's. */
+static int slow_us;
+
+ssize_t pread(int fd, void *to, size_t bytes, off_t at)
+{
+    if (slow_us > 0) (void)usleep((useconds_t)slow_us);
+    return syscall(SYS_pread64, fd, to, bytes, at);
+}
+
+/* What the events say of a load: records, in ascending order from 0 to the whole; -1: they do not. last: of the run before. */
+static int load_records(const char *run, int64_t *total)
+{
+    char *text = NULL, path[1100];
+    int n = 0;
+    int64_t before = -1;
+    (void)snprintf(path, sizeof path, "%s/events.jsonl", run);
+    if (cdr_file_read(path, 1 << 24, &text, NULL, NULL) != CDR_OK) return -1;
+    bool ok = strstr(text, "\"type\":\"run\"") < strstr(text, "\"type\":\"load\"");
+    for (const char *at = text; (at = strstr(at, "\"type\":\"load\"")) != NULL; at++, n++) {
+        const char *done = strstr(at, "\"bytes_done\":"), *all = strstr(at, "\"bytes_total\":"), *rate = strstr(at, "\"bytes_per_s\":");
+        int64_t x = done ? atoll(done + 13) : -1;
+        *total = all ? atoll(all + 14) : 0;
+        ok = ok && rate && x >= before && x <= *total && (n == 0) == (x == 0) && (x > 0) == (atof(rate + 14) > 0);
+        before = x;
+    }
+    cdr_free(text);
+    return ok && before == *total ? n : -1;
+}
+
+/* While weights load there is a record at once, each second, and at the end, all behind the run's own; a start that is refused has none. */
+static void loading_is_told(void)
+{
+    char base[1024], run[1024], copy[1024];
+    int64_t total = 0, all = 0;
+    int steps;
+    (void)snprintf(base, sizeof base, "%s", in_dir("told"));
+    (void)snprintf(run, sizeof run, "%s", in_dir("told-run"));
+    (void)snprintf(copy, sizeof copy, "%s", in_dir("told-run/events.jsonl"));
+    T_CHECK(toy("kimi_k3", base, NULL, NULL) == CDR_OK);
+    T_CHECK(train(base, run, 1, "", LORA, NULL) == CDR_OK && load_records(run, &total) == 2 && total > 300000);
+    T_CHECK(train(base, run, 1, "", LORA, NULL) == CDR_OK && cdr_remove_tree(run, NULL) == CDR_OK);
+    slow_us = 110000;
+    int64_t t0 = cdr_now_ns();
+    T_CHECK(train(base, run, 1, "", LORA, NULL) == CDR_OK);
+    int seconds = (int)((cdr_now_ns() - t0) / 1000000000), n = load_records(run, &all);
+    slow_us = 0;
+    T_CHECK(n >= 4 && n <= 2 + seconds && all == total);
+    char *text = NULL, *after = NULL;
+    size_t bytes, more;
+    T_CHECK(cdr_file_read(copy, 1 << 24, &text, &bytes, NULL) == CDR_OK);
+    T_CHECK(train(base, run, 2, "", "lora: {rank: 2, alpha: 8, targets: [attention, shared_experts]}\n", NULL) == CDR_EUSER);
+    T_CHECK(cdr_file_read(copy, 1 << 24, &after, &more, NULL) == CDR_OK && more == bytes && last_loss(run, &steps) > 0 && steps == 1);
+    cdr_free(text);
+    cdr_free(after);
+}
+
 static void lora_on_a_packed_base(void)
 {
     char base[1024], copy[1024], wide[1024], run[1024], other[1024];
@@ -288,6 +345,7 @@ int main(int argc, char **argv)
     cdr_text_free(&t);
     T_RUN(families);
     T_RUN(fp8_is_rounded_bf16);
+    T_RUN(loading_is_told);
     T_RUN(lora_on_a_packed_base);
     T_RUN(full_run_and_export);
     T_RUN(scratch_run_and_export);

@@ -154,22 +154,26 @@ static void banner_lines(cdr_events *e, const char *how)
     fflush(e->out);
 }
 
-void cdr__events_load(cdr_events *e)
+void cdr__events_load(cdr_events *e, const cdr_load *load)
 {
-    if (!e->log || e->s->load.bytes == 0) return;
+    if (!e->log) return;
     cdr_text t = { 0 };
     cdr_jw w = begin(e, &t, "load");
-    cdr_jw_int(&w, "bytes_done", e->s->load.bytes);
-    cdr_jw_int(&w, "bytes_total", e->s->load.bytes);
-    cdr_jw_real(&w, "bytes_per_s", (double)e->s->load.bytes / CDR_MAX(e->s->load.seconds, 1e-9));
+    cdr_jw_int(&w, "bytes_done", load->done);
+    cdr_jw_int(&w, "bytes_total", load->total);
+    cdr_jw_real(&w, "bytes_per_s", (double)load->done / CDR_MAX(load->seconds, 1e-9));
     end(e, &w);
 }
 
 void cdr__events_banner(cdr_events *e, const char *how)
 {
+    if (e->log && e->out) banner_lines(e, how);
+}
+
+void cdr__events_run(cdr_events *e)
+{
     const cdr_session *s = e->s;
     if (!e->log) return;
-    if (e->out) banner_lines(e, how);
     cdr_text t = { 0 };
     cdr_jw w = begin(e, &t, "run");
     cdr_jw_str(&w, "cadre", CDR_VERSION);
@@ -195,6 +199,7 @@ void cdr__events_banner(cdr_events *e, const char *how)
     cdr_jw_begin(&w, "model", '{');
     cdr_jw_str(&w, "name", s->info->name);
     cdr_jw_u64hex(&w, "description_hash", s->info->hash);
+    if (s->base_hash) cdr_jw_u64hex(&w, "base_hash", s->base_hash);
     cdr_jw_begin(&w, "parameters", '{');
     cdr_jw_int(&w, "text", s->info->n_params);
     cdr_jw_int(&w, "total", s->info->n_params);

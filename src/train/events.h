@@ -34,8 +34,9 @@ typedef struct {
 
 cdr_status cdr__events_open(cdr_events *e, const cdr_session *s, bool json, bool quiet, cdr_err *err);
 void cdr__events_close(cdr_events *e);
+void cdr__events_run(cdr_events *e);                                           /* the first record */
+void cdr__events_load(cdr_events *e, const cdr_load *load);                    /* weights of a directory, while they are read */
 void cdr__events_banner(cdr_events *e, const char *how);                       /* "new", "resumed from step 100" */
-void cdr__events_load(cdr_events *e);                                          /* weights of a directory; nothing without one */
 void cdr__events_lora(cdr_events *e);                                          /* after the banner; nothing without LoRA */
 void cdr__events_resume(cdr_events *e, const cdr_restored *r, const cdr_recipe_diff *d);
 void cdr__events_step(cdr_events *e, const cdr_step_record *r);

@@ -23,6 +23,8 @@
 extern "C" {
 #endif
 
+typedef struct { int64_t done, total; double seconds; } cdr_load;
+
 typedef struct {
     cdr_pool *pool;
     cdr_recipe r;
@@ -39,7 +41,8 @@ typedef struct {
     const cdr_lora_set *adapter;                    /* of a file, beside a model that has none; NULL: none */
     cdr_hf *hf; cdr_weights *base;                  /* the base in a directory of somebody else; NULL: none */
     uint64_t base_hash; bool unasked;               /* 0: not asked for yet; nobody will ask: a directory is read that nothing is compared with */
-    struct { int64_t bytes; double seconds; } load; /* of its files */
+    /* While its files are read, on rank 0: at once, once a second, and at the end; bytes of them, of all ranks. NULL: nobody wants to know. */
+    cdr_status (*on_load)(void *ctx, const cdr_load *load, cdr_err *err); void *on_load_ctx;
     int dense;                                      /* what cdr__put_dense wrote last, + 1; 0: nothing */
 } cdr_session;
 

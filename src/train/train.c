@@ -78,6 +78,7 @@ static double learning_rate(const cdr_recipe *r, int64_t step)
 /* ---- the run directory ---- */
 typedef struct {
     cdr_session s; cdr_events e;
+    const cdr_train_args *args;
     int lock;
     int64_t step, tokens, trained; double best_eval;
     int64_t t0, last_save_ns, last_save_step, agreed_step; double data_s;
@@ -462,35 +463,63 @@ static cdr_status open_all(run *t, const cdr_train_args *a, cdr_err *err)
     return cdr__session_device(&t->s, err);
 }
 
-static cdr_status train(run *t, const cdr_train_args *a, cdr_err *err)
+/* The event log begins with the first thing to say: the base that is being loaded, or what the run starts with. A start that is refused before leaves the
+ * directory's log as it was. */
+static cdr_status open_events(run *t, cdr_err *err)
+{
+    if (t->e.s) return CDR_OK;
+    CDR_TRY(cdr__events_open(&t->e, &t->s, t->args->common.json, t->args->common.quiet, err));
+    cdr__events_run(&t->e);
+    return CDR_OK;
+}
+
+static cdr_status on_load(void *ctx, const cdr_load *load, cdr_err *err)
+{
+    run *t = ctx;
+    CDR_TRY(open_events(t, err));
+    cdr__events_load(&t->e, load);
+    return CDR_OK;
+}
+
+static cdr_status start(run *t, cdr_err *err)
 {
     cdr_restored restored = { 0 };
     cdr_recipe_diff diff = { .bit_equal = true };
     bool resumed = false;
-    t->t0 = t->last_save_ns = cdr_now_ns();
-    t->last_save_step = t->agreed_step = -1;
-    CDR_TRY(open_all(t, a, err));
-    CDR_TRY(agree_on_start(t, start_or_resume(t, a, &restored, &diff, &resumed, err), err));
-    if (resumed) t->last_save_step = t->step;
-    CDR_TRY(cdr__events_open(&t->e, &t->s, a->common.json, a->common.quiet, err));
-    CDR_TRY(write_recipes(t, err));
     char how[64] = "new";
+    t->s.on_load = on_load;
+    t->s.on_load_ctx = t;
+    CDR_TRY(agree_on_start(t, start_or_resume(t, t->args, &restored, &diff, &resumed, err), err));
+    if (resumed) t->last_save_step = t->step;
+    cdr_status st = open_events(t, err);
+    if (st == CDR_OK) st = write_recipes(t, err);
+    CDR_TRY(cdr__share_error(&t->s, 0, st, err));
     if (resumed) snprintf(how, sizeof how, "resumed at step %lld", (long long)t->step);
     cdr__events_banner(&t->e, how);
-    cdr__events_load(&t->e);
     cdr__events_lora(&t->e);
     if (resumed) cdr__events_resume(&t->e, &restored, &diff);
-    if (t->step >= t->s.r.train.steps) {
+    return CDR_OK;
+}
+
+static cdr_status train(run *t, cdr_err *err)
+{
+    const char *status = "error";
+    t->t0 = t->last_save_ns = cdr_now_ns();
+    t->last_save_step = t->agreed_step = -1;
+    CDR_TRY(open_all(t, t->args, err));
+    cdr_status st = start(t, err);
+    if (st == CDR_OK && t->step >= t->s.r.train.steps) {
         if (t->e.out) fprintf(t->e.out, "done      all %lld steps are done; a larger train.steps continues\n", (long long)t->step);
         cdr__events_end(&t->e, "done", CDR_OK, t->step, t->tokens, (double)(cdr_now_ns() - t->t0) * 1e-9, t->best_eval);
         return CDR_OK;
     }
-    const char *status = "error";
-    cdr__router_open(&t->router, &t->s);
-    cdr__extra_open(&t->extra, &t->s);
-    cdr_status st = loop(t, &status, err);
-    if (st == CDR_OK) st = leave_final(t, err);
-    if (st == CDR_OK || st == CDR_ESAVED) cdr__events_map(&t->e, &t->router);
+    if (st == CDR_OK) {
+        cdr__router_open(&t->router, &t->s);
+        cdr__extra_open(&t->extra, &t->s);
+        st = loop(t, &status, err);
+        if (st == CDR_OK) st = leave_final(t, err);
+        if (st == CDR_OK || st == CDR_ESAVED) cdr__events_map(&t->e, &t->router);
+    }
     if (st != CDR_OK && st != CDR_ESAVED) {
         name_checkpoint(t, err);
         cdr__events_error(&t->e, err);
@@ -502,9 +531,9 @@ static cdr_status train(run *t, const cdr_train_args *a, cdr_err *err)
 
 cdr_status cdr_train(const cdr_train_args *a, cdr_result *r, cdr_err *err)
 {
-    run t = { .lock = -1 };
+    run t = { .lock = -1, .args = a };
     (void)r;
-    cdr_status st = train(&t, a, err);
+    cdr_status st = train(&t, err);
     if (st != CDR_OK && a->common.json && t.s.rank == 0 && !t.e.log) cdr__events_print_error(err);
     if (st != CDR_OK && st != CDR_ESAVED && t.s.rank == 0 && t.lock >= 0) {
         char path[1200];

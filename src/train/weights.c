@@ -169,16 +169,21 @@ static cdr_status load_piece(loading *l, const piece *p, cdr_err *err)
     return st;
 }
 
+/* The first is kept; readers stop at their next piece. */
+static void note_failure(loading *l, const cdr_err *own)
+{
+    pthread_mutex_lock(&l->lock);
+    if (!l->failed) l->err = *own;
+    l->failed = 1;
+    pthread_mutex_unlock(&l->lock);
+}
+
 static void *read_pieces(void *ctx)
 {
     loading *l = ctx;
     for (int64_t i; !l->failed && (i = l->next++) < l->n;) {
         cdr_err own = { 0 };
-        if (load_piece(l, &l->pieces[i], &own) == CDR_OK) continue;
-        pthread_mutex_lock(&l->lock);
-        if (!l->failed) l->err = own;
-        l->failed = 1;
-        pthread_mutex_unlock(&l->lock);
+        if (load_piece(l, &l->pieces[i], &own) != CDR_OK) note_failure(l, &own);
     }
     l->running--;
     return NULL;
@@ -193,21 +198,51 @@ static int64_t file_bytes(const cdr_session *s)
     return sum;
 }
 
-static void progress(const loading *l, double seconds, double share)
+/* Of all ranks: they read alike, so rank 0's share of its own is taken for theirs. */
+static cdr_load loaded(const loading *l, int64_t since)
+{
+    cdr_load x = { .total = file_bytes(l->s), .seconds = (double)(cdr_now_ns() - since) * 1e-9 };
+    x.done = l->bytes >= l->total ? x.total : (int64_t)((double)l->bytes / (double)l->total * (double)x.total);
+    return x;
+}
+
+static void progress(cdr_load x)
 {
     char done[32], all[32];
-    int64_t total = file_bytes(l->s) / (l->s->n_ranks > 0 ? l->s->n_ranks : 1);
-    cdr_format_bytes(done, (int64_t)(share * (double)total));
-    cdr_format_bytes(all, total);
-    fprintf(stderr, "load      %s of %s, %.2f GB/s, %.0f s left\n", done, all, share * (double)total * 1e-9 / seconds, share > 0 ? seconds * (1 - share) / share : 0);
+    cdr_format_bytes(done, x.done);
+    cdr_format_bytes(all, x.total);
+    fprintf(stderr, "load      %s of %s, %.2f GB/s, %.0f s left\n", done, all, (double)x.done * 1e-9 / x.seconds,
+            x.done > 0 ? x.seconds * (double)(x.total - x.done) / (double)x.done : 0);
+}
+
+static cdr_status say(const loading *l, int64_t since, cdr_err *err)
+{
+    const cdr_session *s = l->s;
+    const cdr_load x = loaded(l, since);
+    return s->rank == 0 && s->on_load ? s->on_load(s->on_load_ctx, &x, err) : CDR_OK;
+}
+
+/* Waits for the readers, and says how far they are. */
+static void watch(loading *l, int64_t t0)
+{
+    const bool shows = l->s->rank == 0 && cdr_log_get_level() >= CDR_LOG_INFO;
+    for (int64_t said = t0; l->running > 0;) {
+        const struct timespec nap = { 0, 5000000 };
+        cdr_err own = { 0 };
+        (void)nanosleep(&nap, NULL);
+        if (l->failed || cdr_now_ns() - said < 1000000000) continue;
+        said = cdr_now_ns();
+        if (shows) progress(loaded(l, t0));
+        if (say(l, t0, &own) != CDR_OK) note_failure(l, &own);
+    }
 }
 
 static cdr_status run_readers(loading *l, cdr_err *err)
 {
     pthread_t thread[MAX_READERS];
     int n = CDR_MIN(CDR_MAX(l->s->device->n_threads, (int)MIN_READERS), (int)MAX_READERS), started = 0;
-    const bool says = l->s->rank == 0 && cdr_log_get_level() >= CDR_LOG_INFO;
     const int64_t t0 = cdr_now_ns();
+    CDR_TRY(say(l, t0, err));
     pthread_mutex_init(&l->lock, NULL);
     l->running = n;
     for (; started < n; started++) if (pthread_create(&thread[started], NULL, read_pieces, l) != 0) break;
@@ -216,19 +251,10 @@ static cdr_status run_readers(loading *l, cdr_err *err)
         l->running++;
         (void)read_pieces(l);
     }
-    for (int64_t said = t0; l->running > 0;) {
-        const struct timespec nap = { 0, 5000000 };
-        (void)nanosleep(&nap, NULL);
-        int64_t now = cdr_now_ns();
-        if (!says || now - said < 1000000000) continue;
-        said = now;
-        progress(l, (double)(now - t0) * 1e-9, (double)l->bytes / (double)CDR_MAX(l->total, (int64_t)1));
-    }
+    watch(l, t0);
     for (int i = 0; i < started; i++) (void)pthread_join(thread[i], NULL);
     pthread_mutex_destroy(&l->lock);
-    l->s->load.bytes = file_bytes(l->s);
-    l->s->load.seconds = (double)(cdr_now_ns() - t0) * 1e-9;
-    if (!l->failed) return CDR_OK;
+    if (!l->failed) return say(l, t0, err);
     if (err) *err = l->err;
     return l->err.status;
 }
