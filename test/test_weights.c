@@ -629,6 +629,75 @@ static void hash_is_of_what_is_used(void)
     T_CHECK(hash_of(other, cache) != h && hash_of(other, cache) == hash_of(other, NULL));
 }
 
+static void put_side(const char *folder, const char *name, const char *text)
+{
+    char path[1200];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    T_CHECK(cdr_file_write(path, text, strlen(text), NULL) == CDR_OK);
+}
+
+static int n_asked;
+
+static cdr_status rows_counted(void *ctx, int64_t p, int64_t first, int64_t n, int dtype, void *dst, cdr_err *err)
+{
+    n_asked++;
+    return rows_of_values(ctx, p, first, n, dtype, dst, err);
+}
+
+/* Of a source's other files those go along that a loader reads, and licences; all else is named. What could not be copied is refused before anything is
+ * written. */
+static void side_files_are_chosen(void)
+{
+    static const char *const along[] = { "modeling_x.py", "generation_config.json", "tokenizer.json", "chat_template.jinja", "tiktoken.model", "preprocessor_config.json",
+                                         "License-MODEL.txt", "NOTICE", "readme.md", "merges.txt" },
+        *const stay[] = { ".hidden", "adapter_config.json", "images/", "model.gguf", "modeling_y.pyc", "pytorch_model.bin", "pytorch_model.bin.index.json",
+                          "trainer_state.json" };
+    char from[1024], to[1024], path[1200];
+    cdr_weights_out_stat stat;
+    cdr_err err = { 0 };
+    (void)snprintf(from, sizeof from, "%s", in_dir("sides"));
+    (void)snprintf(to, sizeof to, "%s", in_dir("sides-out"));
+    if (!write_toy("tiny-v2", from, -1, &stat)) return;
+    T_CHECK(stat.n_left == 0);
+    for (int i = 0; i < CDR_COUNT(along); i++) put_side(from, along[i], along[i]);
+    for (int i = 0; i < CDR_COUNT(stay); i++) if (i != 2) put_side(from, stay[i], "0123456789");
+    (void)snprintf(path, sizeof path, "%s/images", from);
+    T_CHECK(mkdir(path, 0777) == 0);
+    opened o;
+    T_CHECK(open_toy(from, &o, &err) == CDR_OK);
+    bool *none = cdr_pool_alloc(pool, (size_t)cdr_model_params(o.m) + 1);
+    none[0] = true;
+    cdr_weights_out e = { .model = o.m, .source = o.d, .touched = none, .experts = -1, .rows = rows_counted, .ctx = o.m, .pool = pool };
+    T_CHECK(cdr_weights_write(to, &e, &stat, &err) == CDR_OK && n_asked > 0 && stat.n_left == CDR_COUNT(stay) && stat.left_bytes == 10 * (CDR_COUNT(stay) - 1));
+    for (int i = 0; i < CDR_COUNT(stay) && i < stat.n_left; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", to, stay[i]);
+        T_STR(stat.left[i], stay[i]);
+        T_CHECK(!cdr_exists(path));
+    }
+    for (int i = 0; i < CDR_COUNT(along); i++) {
+        char *text = NULL;
+        size_t n = 0;
+        (void)snprintf(path, sizeof path, "%s/%s", to, along[i]);
+        T_CHECK(cdr_file_read(path, 100, &text, &n, &err) == CDR_OK && n == strlen(along[i]) && memcmp(text, along[i], n) == 0);
+        cdr_free(text);
+    }
+    (void)snprintf(path, sizeof path, "%s/LICENSE", from);
+    for (int k = 0; k < 3; k++) {                        /* a link to nothing, a pipe, one that nobody asks for */
+        T_CHECK(k == 1 ? mkfifo(path, 0666) == 0 : symlink("nowhere", path) == 0);
+        T_CHECK(cdr_remove_tree(to, &err) == CDR_OK);
+        err = (cdr_err){ 0 };
+        n_asked = 0;
+        cdr_status st = cdr_weights_write(to, &e, &stat, &err);
+        T_CHECK((n_asked == 0) == (k < 2));
+        if (k == 2) T_CHECK(st == CDR_OK && stat.n_left == CDR_COUNT(stay) + 1);
+        else T_CHECK(st == CDR_EDATA && strcmp(err.id, "checkpoint.side-file") == 0 && strstr(err.text, "LICENSE") && !cdr_exists(to));
+        T_CHECK(remove(path) == 0);
+        if (k == 1) (void)snprintf(path, sizeof path, "%s/figure.png", from);
+    }
+    cdr_weights_close(o.w);
+    cdr_hf_close(o.d);
+}
+
 int main(int argc, char **argv)
 {
     t_filter = argc > 1 ? argv[1] : NULL;
@@ -645,6 +714,7 @@ int main(int argc, char **argv)
     T_RUN(fp8_keeps_scales);
     T_RUN(fused_tensors);
     T_RUN(hash_is_of_what_is_used);
+    T_RUN(side_files_are_chosen);
     cdr_pool_free(pool);
     files_close();
     return t_end();

@@ -159,6 +159,25 @@ static void find_touched(job *j)
     }
 }
 
+void cdr__left_text(const cdr_weights_out_stat *stat, const char *source, cdr_text *t)
+{
+    enum { SHOWN = 8 };
+    char bytes[32];
+    if (stat->n_left == 0) return;
+    cdr_format_bytes(bytes, stat->left_bytes);
+    cdr_text_printf(t, "left out  %lld file%s of %s that no loader asks for, %s:", (long long)stat->n_left, stat->n_left == 1 ? "" : "s", source, bytes);
+    for (int64_t i = 0; i < stat->n_left && i < SHOWN; i++) cdr_text_printf(t, "%s %s", i ? "," : "", stat->left[i]);
+    if (stat->n_left > SHOWN) cdr_text_printf(t, " and %lld more", (long long)(stat->n_left - SHOWN));
+    cdr_text_printf(t, "\n");
+}
+
+void cdr__left_json(const cdr_weights_out_stat *stat, cdr_jw *w)
+{
+    cdr_jw_begin(w, "left_out", '[');
+    for (int64_t i = 0; i < stat->n_left; i++) cdr_jw_str(w, NULL, stat->left[i]);
+    cdr_jw_end(w, ']');
+}
+
 static void say(const job *j, const cdr_weights_out_stat *stat, cdr_result *r)
 {
     cdr_text text = { 0 }, json = { 0 };
@@ -170,6 +189,7 @@ static void say(const job *j, const cdr_weights_out_stat *stat, cdr_result *r)
     if (stat->pack_error > 0) (void)snprintf(packed, sizeof packed, "; experts packed to MXFP4 (mean relative error %.3f)", stat->pack_error);
     cdr_text_printf(&text, "weights   %s, %s tensors, %s of them copied byte for byte, %lld shard%s, %s%s -> %s\n", cdr_model_get_info(j->model)->family, n, c,
                     (long long)stat->shards, stat->shards == 1 ? "" : "s", bytes, packed, j->a->out);
+    cdr__left_text(stat, cdr_hf_dir(j->hf), &text);
     cdr_jw_begin(&w, NULL, '{');
     cdr_jw_str(&w, "path", j->a->out);
     cdr_jw_str(&w, "format", "hf");
@@ -179,6 +199,7 @@ static void say(const job *j, const cdr_weights_out_stat *stat, cdr_result *r)
     cdr_jw_int(&w, "shards", stat->shards);
     cdr_jw_int(&w, "size_bytes", stat->bytes);
     cdr_jw_real(&w, "pack_error", stat->pack_error);
+    cdr__left_json(stat, &w);
     cdr_jw_end(&w, '}');
     r->text = text.s;
     r->json = json.s;
@@ -208,7 +229,7 @@ static cdr_status export_in(job *j, cdr_result *r, cdr_err *err)
         CDR_TRY(same_base(j, base, err));
     }
     find_touched(j);
-    cdr_weights_out o = { .model = j->model, .source = j->hf, .touched = j->touched, .rows = rows, .ctx = j, .experts = experts };
+    cdr_weights_out o = { .model = j->model, .source = j->hf, .touched = j->touched, .rows = rows, .ctx = j, .experts = experts, .pool = j->pool };
     cdr_weights_out_stat stat = { 0 };
     CDR_TRY(cdr_weights_write(j->a->out, &o, &stat, err));
     say(j, &stat, r);

@@ -14,6 +14,9 @@ extern "C" {
 /* "bf16", "mxfp4", "fp8", NULL: as it is (-1). */
 cdr_status cdr__experts_word(const char *word, int *experts, cdr_err *err);
 cdr_status cdr__shard_size(const char *word, int64_t *bytes, cdr_err *err);
+/* Files of the source that were left there: one line, where there are any; members of an open object. */
+void cdr__left_text(const cdr_weights_out_stat *stat, const char *source, cdr_text *t);
+void cdr__left_json(const cdr_weights_out_stat *stat, cdr_jw *w);
 /* Does the checkpoint hold the parameter (of experts: the first of them)? */
 bool cdr__ckpt_has(const cdr_ckpt *ck, const cdr_model *m, int64_t i_param);
 /* Rows first .. first + n - 1 (all but the last axis, flattened), whatever dtype they have there. A tensor that is not there: an error. */

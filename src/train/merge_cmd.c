@@ -5,6 +5,7 @@
  * that they were packed with (--experts stored), or expanded to BF16 (--experts bf16); FP8 blocks keep their scales where they can. Rows are made when the writer asks: no model in memory.
  */
 #include "train/adapter.h"
+#include "train/export_hf.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -200,7 +201,8 @@ static cdr_status open_all(work *w, const cdr_merge_args *a, cdr_err *err)
 
 static cdr_status write_all(work *w, const cdr_merge_args *a, cdr_weights_out_stat *stat, cdr_err *err)
 {
-    cdr_weights_out o = { .model = w->m, .source = w->hf, .touched = w->touched, .rows = rows, .ctx = w, .experts = w->bf16 ? CDR_BF16 : -1 };
+    cdr_weights_out o = { .model = w->m, .source = w->hf, .touched = w->touched, .rows = rows, .ctx = w, .experts = w->bf16 ? CDR_BF16 : -1,
+                          .pool = w->pool };
     if (cdr_exists(a->out)) CDR_FAIL_ID(err, CDR_EUSER, "merge.exists", "%s: exists already. Take another --out", a->out);
     return cdr_weights_write(a->out, &o, stat, err);
 }
@@ -228,6 +230,7 @@ static cdr_status merge_in(work *w, const cdr_merge_args *a, cdr_result *r, cdr_
     cdr_text_printf(&text, "\n");
     if (write) cdr_text_printf(&text, "wrote     %s: %lld tensors in %lld shard%s, %lld of them copied byte for byte\n", a->out, (long long)stat.tensors,
                                (long long)stat.shards, stat.shards == 1 ? "" : "s", (long long)stat.copied);
+    if (write) cdr__left_text(&stat, cdr_hf_dir(w->hf), &text);
     cdr_jw_begin(&j, NULL, '{');
     tally_json(&j, "bf16", &w->plain);
     tally_json(&j, "fp8", &w->fp8);
@@ -239,6 +242,7 @@ static cdr_status merge_in(work *w, const cdr_merge_args *a, cdr_result *r, cdr_
         cdr_jw_int(&j, "tensors", stat.tensors);
         cdr_jw_int(&j, "copied", stat.copied);
         cdr_jw_int(&j, "size_bytes", stat.bytes);
+        cdr__left_json(&stat, &j);
     }
     cdr_jw_end(&j, '}');
     r->text = text.s;

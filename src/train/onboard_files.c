@@ -115,14 +115,20 @@ static bool same_file(const char *a, const char *b)
     return same;
 }
 
-/* Files of the directory that the copy lacks or has with other bytes. */
-static int differing(cdr__onboard *o, const char *copy, int *n_files, const char **first)
+static bool is_left(const cdr_weights_out_stat *stat, const char *name)
+{
+    for (int64_t i = 0; i < stat->n_left; i++) if (strcmp(stat->left[i], name) == 0) return true;
+    return false;
+}
+
+/* Files of the directory that the copy lacks or has with other bytes, but for those that are left out on purpose. */
+static int differing(cdr__onboard *o, const char *copy, const cdr_weights_out_stat *stat, int *n_files, const char **first)
 {
     DIR *d = opendir(o->dir);
     int bad = 0;
     for (struct dirent *e; d && (e = readdir(d));) {
         const char *from = cdr_pool_printf(o->pool, "%s/%s", o->dir, e->d_name);
-        if (e->d_name[0] == '.' || cdr_is_dir(from) || strcmp(e->d_name, "model.yaml") == 0) continue;
+        if (e->d_name[0] == '.' || cdr_is_dir(from) || strcmp(e->d_name, "model.yaml") == 0 || is_left(stat, e->d_name)) continue;
         ++*n_files;
         if (same_file(from, cdr_pool_printf(o->pool, "%s/%s", copy, e->d_name))) continue;
         if (bad++ == 0) *first = cdr_pool_strdup(o->pool, e->d_name);
@@ -144,7 +150,7 @@ void cdr__onboard_export(cdr__onboard *o)
         return;
     }
     bool *touched = cdr_pool_alloc(o->pool, (size_t)cdr_model_params(o->m) + 1);
-    cdr_weights_out out = { .model = o->m, .source = o->d, .touched = touched, .experts = -1 };
+    cdr_weights_out out = { .model = o->m, .source = o->d, .touched = touched, .experts = -1, .pool = o->pool };
     cdr_weights_out_stat stat = { 0 };
     int n_files = 0, bad = 0;
     cdr_remove_tree(copy, &none);
@@ -152,7 +158,7 @@ void cdr__onboard_export(cdr__onboard *o)
         cdr__card_error(o, CDR__ITEM_EXPORT, CDR__FAILED, &err);
         return;
     }
-    bad = differing(o, copy, &n_files, &first);
+    bad = differing(o, copy, &stat, &n_files, &first);
     cdr_remove_tree(copy, &none);
     const char *detail = bad ? cdr_pool_printf(o->pool, "%s differs", first)
                              : cdr_pool_printf(o->pool, "%lld tensors in %lld shards", (long long)stat.tensors, (long long)stat.shards);

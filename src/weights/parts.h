@@ -44,6 +44,10 @@ void cdr__part_open(const cdr_model *m, int64_t i_param, cdr__part *p);
 bool cdr__row_takes(const cdr_model_row *row, const char *format);
 /* Elements [at, at + n) of file f of a part as F32, whatever it is stored as: expanded, FP8 rounded to BF16. */
 cdr_status cdr__part_f32(cdr_weights *w, const cdr__part *p, int64_t f, int64_t at, int64_t n, float *dst, cdr_err *err);
+/* The files of the source that go along, and those that do not (named for a person, folders with a slash); what cannot be copied is refused. config:
+ * its config.json goes along. */
+typedef struct { const char **name; int64_t n, cap; const char **left; int64_t n_left, cap_left, left_bytes; } cdr__sides;
+cdr_status cdr__sides_list(const cdr_weights_out *o, bool config, cdr_pool *pool, cdr__sides *s, cdr_err *err);
 /* Refuses scales outside of 2 .. 252, but for blocks of nothing but zeros. */
 cdr_status cdr__check_scales(const char *tensor, const uint8_t *codes, const uint8_t *scales, int64_t n_blocks, cdr_err *err);
 /* n rows of blocks (128, fewer at the end), K columns, as FP8_128. scales: those that the blocks had, 0: none; on return those of the codes. */

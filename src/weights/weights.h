@@ -58,15 +58,19 @@ typedef cdr_status cdr_rows_fn(void *ctx, int64_t i_param, int64_t first_row, in
 typedef struct { const char *name; const void *data; size_t bytes; } cdr_side_file;
 typedef struct {
     const cdr_model *model;
-    cdr_hf *source;               /* the directory that this one came from: untouched tensors, carried ones and side files are copied byte for byte; NULL: none */
+    cdr_hf *source;               /* the directory that this one came from: untouched tensors, carried ones and side files that a loader needs are copied byte for byte; NULL: none */
     const bool *touched;          /* by parameter: written from rows; NULL: all. Without a source all are */
     cdr_rows_fn *rows; void *ctx;
     int experts;                  /* routed experts as: -1 as the source (else the description's first format), CDR_BF16, CDR_MXFP4, CDR_F8_E4M3 (FP8_128) */
     int64_t shard_bytes;          /* 0: the source's shards, else 5 GB */
     bool layer_shards;            /* one layer a shard, as K3's release; without a source */
+    cdr_pool *pool;               /* of the names in the stat; NULL: only counted */
     const cdr_side_file *side; int n_side;      /* written beside the weights; one named as a file of the source replaces it. config.json is made where absent */
 } cdr_weights_out;
-typedef struct { int64_t tensors, shards, bytes, copied; double pack_error; /* mean relative error of what was packed anew; 0: nothing */ } cdr_weights_out_stat;
+typedef struct {
+    int64_t tensors, shards, bytes, copied; double pack_error; /* mean relative error of what was packed anew; 0: nothing */
+    const char *const *left; int64_t n_left, left_bytes;       /* other files of the source, which no loader needs: they stay there */
+} cdr_weights_out_stat;
 /* Writes the directory whole or not at all: weights, index, config.json, side files. */
 cdr_status cdr_weights_write(const char *dir, const cdr_weights_out *o, cdr_weights_out_stat *stat, cdr_err *err);
 

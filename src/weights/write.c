@@ -1,14 +1,13 @@
 /* write.c: a checkpoint directory from rows of parameters, or from another directory of which some parameters changed.
  *
  * With a source its layout is kept: names and shards; a shard in which nothing changed is copied as a file, a tensor that did not change is
- * copied byte for byte, so are carried ones, side files, and the index where no tensor got another form. Packed experts that changed come packed, with
+ * copied byte for byte, so are carried ones, side files (side.c: which), and the index where no tensor got another form. Packed experts that changed come packed, with
  * the source's scales (a value that was decoded with them gets its code back); packed anew: by the rule of tensor/mxfp4.c, never with a scale
  * that a reader refuses. FP8_128: fp8.c; blocks keep the source's scales where they can.
  * Without a source tensors lie in the order of the model's parameters, as a state dictionary would have them.
  */
 #include "weights/parts.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -28,6 +27,7 @@ typedef struct {
     cdr_hf_out_tensor *t; origin *at; int64_t n, cap_t, n_at, cap_at;
     cdr_hf_writer *w;
     struct { int64_t param, file; uint8_t *codes, *scales; } made;    /* what was packed last: its two tensors follow each other */
+    cdr__sides sides; cdr_text config; /* made where it is not copied */
     double error, sum;
     int64_t copied;
 } job;
@@ -298,49 +298,24 @@ static cdr_status put_tensor(job *j, const origin *a, cdr_err *err)
 }
 
 /* ---- side files -------------------------------------------------------------------------------------------------------------- */
-static bool given(const cdr_weights_out *o, const char *name)
-{
-    for (int i = 0; i < o->n_side; i++)
-        if (strcmp(o->side[i].name, name) == 0) return true;
-    return false;
-}
-
-static bool is_weights(const char *name)
-{
-    const size_t n = strlen(name);
-    return (n > 12 && strcmp(name + n - 12, ".safetensors") == 0) || strcmp(name, "model.safetensors.index.json") == 0;
-}
-
-static cdr_status copy_sides(job *j, bool config, cdr_err *err)
-{
-    const char *dir = cdr_hf_dir(j->o->source);
-    struct dirent **e;
-    int n = scandir(dir, &e, NULL, alphasort);
-    cdr_status st = n < 0 ? cdr_fail(err, CDR_EDATA, "file.io", "%s: cannot be listed. Check its permissions", dir) : CDR_OK;
-    for (int i = 0; i < n; i++) {
-        const char *name = e[i]->d_name, *path = cdr_pool_printf(j->pool, "%s/%s", dir, name);
-        bool self = strcmp(name, ".") == 0 || strcmp(name, "..") == 0, mine = given(j->o, name) || (!config && strcmp(name, "config.json") == 0);
-        if (st == CDR_OK && !self && cdr_is_dir(path)) cdr_log(CDR_LOG_WARNING, "%s: a folder, which is not copied", path);
-        else if (st == CDR_OK && !self && !mine && !is_weights(name)) st = cdr_hf_side_copy(j->w, name, path, err);
-        free(e[i]);
-    }
-    if (n >= 0) free(e);
-    return st;
-}
-
-static cdr_status put_sides(job *j, cdr_err *err)
+/* What lies beside the weights, before anything is written. */
+static cdr_status plan_sides(job *j, cdr_err *err)
 {
     bool changed = false;
     for (int64_t i = 0; i < j->n_parts && j->from; i++) changed = changed || (j->part[i].kind != CDR__ABSENT && !same_form(j, i));
     const bool keep = j->from && !changed && cdr_hf_config(j->o->source);
-    if (j->from) CDR_TRY(copy_sides(j, keep, err));
+    if (j->from) CDR_TRY(cdr__sides_list(j->o, keep, j->pool, &j->sides, err));
+    bool given = keep;
+    for (int i = 0; i < j->o->n_side; i++) given = given || strcmp(j->o->side[i].name, "config.json") == 0;
+    return given ? CDR_OK : cdr_model_config(j->o->model, j->o->experts, &j->config, err);
+}
+
+static cdr_status put_sides(job *j, cdr_err *err)
+{
+    for (int64_t i = 0; i < j->sides.n; i++)
+        CDR_TRY(cdr_hf_side_copy(j->w, j->sides.name[i], cdr_pool_printf(j->pool, "%s/%s", cdr_hf_dir(j->o->source), j->sides.name[i]), err));
     for (int i = 0; i < j->o->n_side; i++) CDR_TRY(cdr_hf_side_file(j->w, j->o->side[i].name, j->o->side[i].data, j->o->side[i].bytes, err));
-    if (keep || given(j->o, "config.json")) return CDR_OK;
-    cdr_text json = { 0 };
-    cdr_status st = cdr_model_config(j->o->model, j->o->experts, &json, err);
-    if (st == CDR_OK) st = cdr_hf_side_file(j->w, "config.json", json.s, json.n, err);
-    cdr_text_free(&json);
-    return st;
+    return j->config.s ? cdr_hf_side_file(j->w, "config.json", j->config.s, j->config.n, err) : CDR_OK;
 }
 
 /* ---- the directory ------------------------------------------------------------------------------------------------------------- */
@@ -386,6 +361,7 @@ static cdr_status write_dir(job *j, const char *dir, cdr_weights_out_stat *stat,
         CDR_TRY(choose_form(j, i, &j->form[i], err));
     }
     CDR_TRY(j->from ? list_source(j, err) : list_model(j, err));
+    CDR_TRY(plan_sides(j, err));
     cdr_hf_layout l = { .t = j->t, .n = j->n, .shard_bytes = j->o->shard_bytes };
     if (j->from && j->o->shard_bytes == 0) source_layout(j, &l);
     else if (!j->from && j->o->layer_shards) layer_layout(j, &l);
@@ -398,8 +374,12 @@ static cdr_status write_dir(job *j, const char *dir, cdr_weights_out_stat *stat,
     cdr_hf_written out = { 0 };
     j->w = NULL;
     CDR_TRY(cdr_hf_finish(w, &out, err));
-    *stat = (cdr_weights_out_stat){ .tensors = out.tensors, .shards = out.shards, .bytes = out.bytes, .copied = j->copied,
-                                    .pack_error = j->sum > 0 ? j->error / j->sum : 0 };
+    *stat = (cdr_weights_out_stat){ .tensors = out.tensors, .shards = out.shards, .bytes = out.bytes, .copied = j->copied, .n_left = j->sides.n_left,
+                                    .left_bytes = j->sides.left_bytes, .pack_error = j->sum > 0 ? j->error / j->sum : 0 };
+    if (!j->o->pool) return CDR_OK;
+    const char **left = cdr_pool_alloc(j->o->pool, sizeof *left * (size_t)(stat->n_left + 1));
+    for (int64_t i = 0; i < stat->n_left; i++) left[i] = cdr_pool_strdup(j->o->pool, j->sides.left[i]);
+    stat->left = left;
     return CDR_OK;
 }
 
@@ -410,6 +390,7 @@ cdr_status cdr_weights_write(const char *dir, const cdr_weights_out *o, cdr_weig
     cdr_hf_abort(j.w);
     cdr_free(j.made.codes);
     cdr_free(j.made.scales);
+    cdr_text_free(&j.config);
     cdr_weights_close(j.from);
     cdr_pool_free(j.pool);
     return st;
