@@ -1,4 +1,4 @@
-/* jinja.h: a subset of Jinja that runs chat templates (doc/formats.md lists it): source to tree (jinja_lex.c, jinja_parse.c), values
+/* jinja.h: a subset of Jinja that runs chat templates (doc/formats.md lists it): source to tree (jinja_lex.c, jinja_parse*.c), values
  * (jinja_value.c, jinja_text.c), evaluation (jinja_eval.c, jinja_expr.c), what a template may call (jinja_call.c, jinja_filters.c,
  * jinja_tests.c, jinja_methods.c, jinja_json.c).
  *
