@@ -85,17 +85,65 @@ static void what_cannot_be_is_refused(void)
     T_NEAR(runf("chat %s/run extra", dir), 2, 0);
 }
 
+static bool open_run(cdr__opened *m)
+{
+    static const cdr_common c = { .quiet = true };
+    err = (cdr_err){ 0 };
+    cdr_status st = cdr__model_open(m, cdr_pool_printf(texts, "%s/run", dir), &c, &err);
+    if (st == CDR_OK) st = cdr__model_layout(m, &err);
+    if (st == CDR_OK) st = cdr__model_load(m, NULL, &err);
+    T_CHECK(st == CDR_OK);
+    return st == CDR_OK;
+}
+
+/* Appends the answer to these messages, with nothing in the cache. */
+static void answer(cdr__opened *m, double temperature, int most, cdr_chat_message *message, int *n)
+{
+    cdr_chat *chat = NULL;
+    cdr_chat_tokens t = { 0 };
+    cdr_text content = { 0 }, reasoning = { 0 };
+    cdr_sample_opts o = cdr__sample_opts(&m->s.r);
+    int32_t ids[512], stop[8];
+    o.temperature = temperature;
+    o.max_new_tokens = most;
+    T_CHECK(cdr__model_chat(m, &chat, &err) == CDR_OK && cdr_chat_render(chat, &(cdr_conversation){ .message = message, .n = *n }, true, &t, &err) == CDR_OK);
+    for (int64_t i = 0; i < t.n; i++) ids[i] = t.t[i].id;
+    cdr_said x = { .ids = ids, .n = t.n, .stop = stop, .n_stop = cdr_chat_stops(chat, stop, CDR_COUNT(stop)) };
+    T_CHECK(cdr__model_say(&m->s, &o, &x, &err) == CDR_OK);
+    cdr_chat_split(chat, ids + t.n, x.n - t.n, &content, &reasoning);
+    message[(*n)++] = (cdr_chat_message){ .role = "assistant", .content = cdr_pool_strdup(texts, content.s ? content.s : "") };
+    cdr_text_free(&content);
+    cdr_text_free(&reasoning);
+    cdr_chat_tokens_free(&t);
+    cdr_chat_close(chat);
+}
+
+/* A question that the model has not learnt is answered by what was said before it: all of that, and nothing that was forgotten. An answer that is cut leaves an id
+ * that the cache does not hold; sampling shows it. */
+static void a_turn_sees_the_whole_conversation(void)
+{
+    static const struct { const char *odd; double temperature; int most; } rows[] = { { "zzzz qqqq", 0, 60 }, { "hi zzzz", 3, 3 }, { "hi hi hi 9876 9876", 3, 3 } };
+    cdr__opened m;
+    bool is_open = open_run(&m);
+    for (int i = 0; i < CDR_COUNT(rows) && is_open; i++) {
+        cdr_chat_message with[4] = { { .role = "user", .content = "hi" } }, alone[2] = { { .role = "user", .content = rows[i].odd } };
+        int n = 1, n_alone = 1;
+        answer(&m, rows[i].temperature, rows[i].most, with, &n);
+        with[n++] = alone[0];
+        answer(&m, rows[i].temperature, rows[i].most, with, &n);
+        answer(&m, rows[i].temperature, rows[i].most, alone, &n_alone);
+        T_NEAR(run_with(cdr_pool_printf(texts, "chat %s/run -q --temperature %g --max-new-tokens %d", dir, rows[i].temperature, rows[i].most),
+                        cdr_pool_printf(texts, "hi\n%s\n/reset\n%s\n", rows[i].odd, rows[i].odd)), 0, 0);
+        T_STR(out, cdr_pool_printf(texts, "%s\n%s\n%s\n", with[1].content, with[3].content, alone[1].content));
+    }
+    cdr__model_close(&m);
+}
+
 /* Ids that the cache holds are not fed again: what is said is the same. */
 static void a_conversation_goes_on_in_the_cache(void)
 {
     cdr__opened m;
-    cdr_common c = { .quiet = true };
-    err = (cdr_err){ 0 };
-    cdr_status st = cdr__model_open(&m, cdr_pool_printf(texts, "%s/run", dir), &c, &err);
-    if (st == CDR_OK) st = cdr__model_layout(&m, &err);
-    if (st == CDR_OK) st = cdr__model_load(&m, NULL, &err);
-    T_CHECK(st == CDR_OK);
-    if (st == CDR_OK) {
+    if (open_run(&m)) {
         cdr_sample_opts o = { .max_new_tokens = 9, .temperature = 0 };
         int32_t one[512], two[512], end = -1;
         cdr_said x = { .ids = one, .stop = &end, .n_stop = 1 }, y = { .ids = two, .stop = &end, .n_stop = 1 };
@@ -118,15 +166,16 @@ static int in_pipe(int fd)
     return n;
 }
 
-/* Ctrl-C ends the answer, not the conversation: the input that follows is read. stdout takes 8 bytes and then waits, so that the answer is under way. */
+/* Ctrl-C ends the answer, not the conversation: the input that follows is read, and answered. stdout takes 8 bytes and then waits, so that the answer is under
+ * way; no byte of it is lost: /tokens counts them, and 125 that are around "hi" and an answer. */
 static void ctrl_c_ends_an_answer(void)
 {
     enum { PIPE = 4096, ROOM = 8 };
     static char text[3 * PIPE];
-    int in[2], from[2], st, n = 0;
+    int in[2], from[2], st, n = 0, before, n_tokens = 0;
     memset(text, '.', PIPE);
     T_CHECK(pipe(in) == 0 && pipe(from) == 0 && fcntl(from[1], F_SETPIPE_SZ, PIPE) == PIPE);
-    T_CHECK(write(from[1], text, PIPE - ROOM) == PIPE - ROOM && write(in[1], "hi\n/tokens\n", 11) == 11);
+    T_CHECK(write(from[1], text, PIPE - ROOM) == PIPE - ROOM && write(in[1], "hi\n/tokens\nhi\n", 14) == 14);
     pid_t child = fork();
     if (child == 0) {
         dup2(in[0], 0);
@@ -134,19 +183,23 @@ static void ctrl_c_ends_an_answer(void)
         dup2(open(cdr_pool_printf(texts, "%s/err", dir), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
         close(in[1]);
         close(from[0]);
-        execl(program, program, "chat", cdr_pool_printf(texts, "%s/run", dir), "-q", "--temperature", "1000", "--set", "generate.seed=6",
+        execl(program, program, "chat", cdr_pool_printf(texts, "%s/run", dir), "-q", "--temperature", "1000", "--set", "generate.seed=3",
               "--max-new-tokens", "400", (char *)NULL);
         _exit(99);
     }
     close(in[0]);
     close(from[1]);
-    while (in_pipe(from[0]) == PIPE - ROOM && waitpid(child, &st, WNOHANG) == 0) usleep(1000);
+    do {                               /* until a byte is there and no more come */
+        before = in_pipe(from[0]);
+        usleep(50000);
+    } while ((in_pipe(from[0]) != before || before == PIPE - ROOM) && waitpid(child, &st, WNOHANG) == 0);
     T_CHECK(in_pipe(from[0]) > PIPE - ROOM && kill(child, SIGINT) == 0);
     close(in[1]);
     for (ssize_t more; n < (int)sizeof text && (more = read(from[0], text + n, sizeof text - (size_t)n)) > 0;) n += (int)more;
-    T_CHECK(n > PIPE && memcmp(text + n - 11, " [stopped]\n", 11) == 0);
+    const char *said = text + PIPE - ROOM, *stopped = memmem(text, (size_t)n, " [stopped]\n", 11);
+    T_CHECK(stopped && stopped > said && stopped - said < 2 * ROOM && stopped + 11 < text + n && !memmem(stopped + 11, (size_t)(text + n - stopped - 11), " [stopped]", 10));
     T_CHECK(waitpid(child, &st, 0) == child && WIFEXITED(st) && WEXITSTATUS(st) == 0);
-    T_HAS(slurp("err", NULL), "2 messages, ");
+    T_CHECK(sscanf(slurp("err", NULL), "2 messages, %d tokens", &n_tokens) == 1 && stopped && stopped - said == n_tokens - 125);
     close(from[0]);
 }
 
@@ -159,6 +212,7 @@ int main(int argc, char **argv)
     T_RUN(a_conversation_goes_through_a_pipe);
     T_RUN(what_does_not_fit_is_left_out);
     T_RUN(what_cannot_be_is_refused);
+    T_RUN(a_turn_sees_the_whole_conversation);
     T_RUN(a_conversation_goes_on_in_the_cache);
     T_RUN(ctrl_c_ends_an_answer);
     program_close();
