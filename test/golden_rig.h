@@ -1,14 +1,10 @@
 /* golden_rig.h: runs an operator's double reference, and the gradient that its record builds, on golden vectors.
  *
  *   rig r;
- *   rig_open(&r);
- *   golden gd = golden_open("gate");
- *   cdr_val din[CDR_MAX_OPERANDS], y = cdr_gate(r.g, put(&r, &gd, "o", CDR_F32), put(&r, &gd, "logit", CDR_F32));
- *   grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);      // appends the backward of the last call
- *   run_all(&r);
- *   expect(&r, y, &gd, "y", TOL);
- *   golden_close(&gd);
- *   rig_close(&r);
+ *   golden_rig_open(&r, "gate");                             // of that file
+ *   cdr_val y = cdr_gate(r.g, f32(&r, "o"), f32(&r, "logit"));
+ *   expect_op(&r, y, "y", "dy", GRADS("do", "dlogit"));       // values, then gradients of the operands
+ *   golden_rig_close(&r);
  */
 #ifndef CADRE_GOLDEN_RIG_H
 #define CADRE_GOLDEN_RIG_H
@@ -20,6 +16,7 @@ enum { MAX_VALS = 1024 };
 typedef struct {
     cdr_pool *pool; cdr_bundle bundle; cdr_err err; cdr_graph *g; cdr_oracle *o;
     cdr_val root_grad[MAX_VALS];         /* gradient of each local value that owns its bytes; CDR_NONE: none */
+    golden gd;                           /* between golden_rig_open and golden_rig_close */
 } rig;
 
 static inline void rig_open(rig *r)
@@ -75,22 +72,6 @@ static inline void expect(rig *r, cdr_val v, const golden *gd, const char *name,
 
 static inline void run_all(rig *r) { T_CHECK(cdr_oracle_run(r->o, r->g->lists[0].calls, r->g->lists[0].n, &r->err) == CDR_OK); }
 
-/* Gradients of the graph's only call (the last one), seeded with dout of output 0. din: CDR_MAX_OPERANDS long; operators gain operands. */
-static inline void grad_of_last(rig *r, cdr_val dout, cdr_val *din)
-{
-    if (r->g->failed) return;
-    cdr_call c = r->g->calls[r->g->n_calls - 1];
-    cdr_val d[CDR_MAX_OPERANDS];
-    bool want[CDR_MAX_OPERANDS];
-    for (int k = 0; k < c.n_out; k++) d[k] = k == 0 ? dout : CDR_NONE;
-    for (int i = 0; i < c.n_in; i++) {
-        cdr_val v = cdr_graph_in(r->g, &c, i);
-        want[i] = v != CDR_NONE && cdr_dtype_row(cdr_graph_type(r->g, v)->dtype)->floating;
-        din[i] = CDR_NONE;
-    }
-    T_CHECK(cdr_ops[c.op]->grad(r->g, &c, d, want, din, &r->err) == CDR_OK);
-}
-
 /* Gradient of call i, seeded at output k; all floating inputs are wanted, but for those of `not`. */
 static inline void grad_of(rig *r, int64_t i, int k, cdr_val dout, uint32_t not, cdr_val *din)
 {
@@ -107,6 +88,9 @@ static inline void grad_of(rig *r, int64_t i, int k, cdr_val dout, uint32_t not,
     T_CHECK(cdr_ops[c.op]->grad(r->g, &c, d, want, din, &r->err) == CDR_OK);
 }
 
+/* Of the last call, seeded at output 0. din: CDR_MAX_OPERANDS long; operators gain operands. */
+static inline void grad_of_last(rig *r, cdr_val dout, cdr_val *din) { grad_of(r, r->g->n_calls - 1, 0, dout, 0, din); }
+
 static inline int64_t call_of(const rig *r, const cdr_op *op)
 {
     int64_t i = 0;
@@ -118,4 +102,32 @@ static inline int64_t call_of(const rig *r, const cdr_op *op)
 static inline cdr_val out_of_last(rig *r, int k) { return cdr_graph_out(r->g, &r->g->calls[r->g->n_calls - 1], k); }
 
 static const double TOL = 1e-12;
+
+/* ---- one operator and one golden file ---- */
+static inline void golden_rig_open(rig *r, const char *file)
+{
+    rig_open(r);
+    r->gd = golden_open(file);
+}
+
+static inline void golden_rig_close(rig *r)
+{
+    golden_close(&r->gd);
+    rig_close(r);
+}
+
+static inline cdr_val f32(rig *r, const char *name) { return put(r, &r->gd, name, CDR_F32); }
+static inline cdr_val i32(rig *r, const char *name) { return put(r, &r->gd, name, CDR_I32); }
+static inline void has(rig *r, cdr_val v, const char *name) { expect(r, v, &r->gd, name, TOL); }
+
+#define GRADS(...) (const char *const[CDR_MAX_OPERANDS]){ __VA_ARGS__ }
+/* The last call made y from its operands: the value, and the operands' gradients from dy; NULL: not compared. */
+static inline void expect_op(rig *r, cdr_val y, const char *y_name, const char *dy, const char *const d[CDR_MAX_OPERANDS])
+{
+    cdr_val din[CDR_MAX_OPERANDS];
+    grad_of_last(r, f32(r, dy), din);
+    run_all(r);
+    has(r, y, y_name);
+    for (int i = 0; i < CDR_MAX_OPERANDS; i++) if (d[i]) has(r, din[i], d[i]);
+}
 #endif

@@ -213,68 +213,40 @@ static void harness_refuses_what_it_cannot_check(void)
 static void golden_embedding(void)
 {
     rig r;
-    rig_open(&r);
-    golden gd = golden_open("embedding");
-    cdr_val din[CDR_MAX_OPERANDS];
-    cdr_val y = cdr_embedding(r.g, put(&r, &gd, "tokens", CDR_I32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "feat", CDR_F32),
-                              put(&r, &gd, "place", CDR_I32));
-    grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
-    run_all(&r);
-    expect(&r, y, &gd, "y", TOL);
-    expect(&r, din[1], &gd, "dw", TOL);
-    expect(&r, din[2], &gd, "dfeat", TOL);
-    golden_close(&gd);
-    rig_close(&r);
+    golden_rig_open(&r, "embedding");
+    cdr_val y = cdr_embedding(r.g, i32(&r, "tokens"), f32(&r, "w"), f32(&r, "feat"), i32(&r, "place"));
+    expect_op(&r, y, "y", "dy", GRADS(NULL, "dw", "dfeat"));
+    golden_rig_close(&r);
 }
 
 static void golden_linear(void)
 {
     rig r;
-    rig_open(&r);
-    golden gd = golden_open("linear");
-    cdr_val din[CDR_MAX_OPERANDS];
-    cdr_val y = cdr_linear(r.g, put(&r, &gd, "x", CDR_F32), put(&r, &gd, "w", CDR_F32));
-    grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
-    run_all(&r);
-    expect(&r, y, &gd, "y", TOL);
-    expect(&r, din[0], &gd, "dx", TOL);
-    expect(&r, din[1], &gd, "dw", TOL);
-    golden_close(&gd);
-    rig_close(&r);
+    golden_rig_open(&r, "linear");
+    cdr_val y = cdr_linear(r.g, f32(&r, "x"), f32(&r, "w"));
+    expect_op(&r, y, "y", "dy", GRADS("dx", "dw"));
+    golden_rig_close(&r);
 }
 
 static void golden_rmsnorm(void)
 {
     rig r;
-    rig_open(&r);
-    golden gd = golden_open("rmsnorm");
-    cdr_val din[CDR_MAX_OPERANDS];
-    cdr_val y = cdr_rmsnorm(r.g, put(&r, &gd, "x", CDR_F32), put(&r, &gd, "w", CDR_F32), 1e-5f), rt = out_of_last(&r, 1);
-    grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
-    run_all(&r);
-    expect(&r, y, &gd, "y", TOL);
-    expect(&r, rt, &gd, "r", TOL);
-    expect(&r, din[0], &gd, "dx", TOL);
-    expect(&r, din[1], &gd, "dw", TOL);
-    golden_close(&gd);
-    rig_close(&r);
+    golden_rig_open(&r, "rmsnorm");
+    cdr_val y = cdr_rmsnorm(r.g, f32(&r, "x"), f32(&r, "w"), 1e-5f), rt = out_of_last(&r, 1);
+    expect_op(&r, y, "y", "dy", GRADS("dx", "dw"));
+    has(&r, rt, "r");
+    golden_rig_close(&r);
 }
 
 static void golden_rope(void)
 {
     for (int inter = 0; inter < 2; inter++) {
         rig r;
-        rig_open(&r);
-        golden gd = golden_open("rope");
-        cdr_val din[CDR_MAX_OPERANDS];
+        golden_rig_open(&r, "rope");
         cdr_rope_attr at = { .heads = 3, .nope = 3, .ext = 6, .theta = 10000.0f, .interleaved = inter };
-        cdr_val y = cdr_rope(r.g, put(&r, &gd, "x", CDR_F32), put(&r, &gd, "pos", CDR_I32), put(&r, &gd, "start", CDR_I32), &at);
-        grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
-        run_all(&r);
-        expect(&r, y, &gd, inter ? "y_interleaved" : "y_half", TOL);
-        expect(&r, din[0], &gd, inter ? "dx_interleaved" : "dx_half", TOL);
-        golden_close(&gd);
-        rig_close(&r);
+        cdr_val y = cdr_rope(r.g, f32(&r, "x"), i32(&r, "pos"), i32(&r, "start"), &at);
+        expect_op(&r, y, inter ? "y_interleaved" : "y_half", "dy", GRADS(inter ? "dx_interleaved" : "dx_half"));
+        golden_rig_close(&r);
     }
 }
 
@@ -282,53 +254,37 @@ static void golden_attention_packed(void)
 {
     for (int ext = 0; ext <= 2; ext += 2) {
         rig r;
-        rig_open(&r);
-        golden gd = golden_open("attention");
-        cdr_val din[CDR_MAX_OPERANDS];
+        golden_rig_open(&r, "attention");
         cdr_attention_attr at = { .heads = 2, .nope = 4, .ext = ext, .v = 3, .scale = (float)pow(4 + ext, -0.5) };
-        cdr_val q = put(&r, &gd, ext ? "q_ext2" : "q_ext0", CDR_F32), kv = put(&r, &gd, ext ? "kv_ext2" : "kv_ext0", CDR_F32);
-        cdr_val kr = ext ? put(&r, &gd, "kr_ext2", CDR_F32) : CDR_NONE;
-        cdr_val o = cdr_attention(r.g, q, kv, kr, put(&r, &gd, "start", CDR_I32), put(&r, &gd, "pos", CDR_I32), &at), lse = out_of_last(&r, 2);
-        grad_of_last(&r, put(&r, &gd, ext ? "do_ext2" : "do_ext0", CDR_F32), din);
-        run_all(&r);
-        expect(&r, o, &gd, ext ? "o_ext2" : "o_ext0", TOL);
-        expect(&r, lse, &gd, ext ? "lse_ext2" : "lse_ext0", TOL);
-        expect(&r, din[0], &gd, ext ? "dq_ext2" : "dq_ext0", TOL);
-        expect(&r, din[1], &gd, ext ? "dkv_ext2" : "dkv_ext0", TOL);
-        if (ext) expect(&r, din[2], &gd, "dkr_ext2", TOL);
-        golden_close(&gd);
-        rig_close(&r);
+        cdr_val q = f32(&r, ext ? "q_ext2" : "q_ext0"), kv = f32(&r, ext ? "kv_ext2" : "kv_ext0");
+        cdr_val kr = ext ? f32(&r, "kr_ext2") : CDR_NONE;
+        cdr_val o = cdr_attention(r.g, q, kv, kr, i32(&r, "start"), i32(&r, "pos"), &at), lse = out_of_last(&r, 2);
+        if (ext) expect_op(&r, o, "o_ext2", "do_ext2", GRADS("dq_ext2", "dkv_ext2", "dkr_ext2"));
+        else expect_op(&r, o, "o_ext0", "do_ext0", GRADS("dq_ext0", "dkv_ext0"));
+        has(&r, lse, ext ? "lse_ext2" : "lse_ext0");
+        golden_rig_close(&r);
     }
 }
 
 static void golden_attention_cache(void)
 {
     rig r;
-    rig_open(&r);
-    golden gd = golden_open("attention");
+    golden_rig_open(&r, "attention");
     cdr_attention_attr at = { .heads = 2, .nope = 4, .ext = 2, .v = 3, .scale = (float)pow(6, -0.5) };
-    cdr_val o = cdr_attention(r.g, put(&r, &gd, "q_gen", CDR_F32), put(&r, &gd, "kv_gen", CDR_F32), put(&r, &gd, "kr_gen", CDR_F32),
-                              put(&r, &gd, "start_gen", CDR_I32), put(&r, &gd, "pos_gen", CDR_I32), &at);
+    cdr_val o = cdr_attention(r.g, f32(&r, "q_gen"), f32(&r, "kv_gen"), f32(&r, "kr_gen"), i32(&r, "start_gen"),
+                              i32(&r, "pos_gen"), &at);
     run_all(&r);
-    expect(&r, o, &gd, "o_gen", TOL);
-    golden_close(&gd);
-    rig_close(&r);
+    has(&r, o, "o_gen");
+    golden_rig_close(&r);
 }
 
 static void golden_swiglu(void)
 {
     rig r;
-    rig_open(&r);
-    golden gd = golden_open("swiglu");
-    cdr_val din[CDR_MAX_OPERANDS];
-    cdr_val y = cdr_swiglu(r.g, put(&r, &gd, "gate", CDR_F32), put(&r, &gd, "up", CDR_F32));
-    grad_of_last(&r, put(&r, &gd, "dy", CDR_F32), din);
-    run_all(&r);
-    expect(&r, y, &gd, "y", TOL);
-    expect(&r, din[0], &gd, "dgate", TOL);
-    expect(&r, din[1], &gd, "dup", TOL);
-    golden_close(&gd);
-    rig_close(&r);
+    golden_rig_open(&r, "swiglu");
+    cdr_val y = cdr_swiglu(r.g, f32(&r, "gate"), f32(&r, "up"));
+    expect_op(&r, y, "y", "dy", GRADS("dgate", "dup"));
+    golden_rig_close(&r);
 }
 
 static void golden_loss(void)
@@ -336,19 +292,12 @@ static void golden_loss(void)
     static const int64_t chunk[][2] = { { 0, 0 }, { 3, 4 } };      /* chunks change no equation */
     for (int i = 0; i < 2; i++) {
         rig r;
-        rig_open(&r);
-        golden gd = golden_open("loss");
-        cdr_val din[CDR_MAX_OPERANDS];
-        cdr_val y = cdr_loss(r.g, put(&r, &gd, "h", CDR_F32), put(&r, &gd, "w", CDR_F32), put(&r, &gd, "targets", CDR_I32), CDR_NONE, chunk[i][0], chunk[i][1]);
+        golden_rig_open(&r, "loss");
+        cdr_val y = cdr_loss(r.g, f32(&r, "h"), f32(&r, "w"), i32(&r, "targets"), CDR_NONE, chunk[i][0], chunk[i][1]);
         cdr_val lse = out_of_last(&r, 1);
-        grad_of_last(&r, put(&r, &gd, "scale", CDR_F32), din);
-        run_all(&r);
-        expect(&r, y, &gd, "loss", TOL);
-        expect(&r, lse, &gd, "lse", TOL);
-        expect(&r, din[0], &gd, "dh", TOL);
-        expect(&r, din[1], &gd, "dw", TOL);
-        golden_close(&gd);
-        rig_close(&r);
+        expect_op(&r, y, "loss", "scale", GRADS("dh", "dw"));
+        has(&r, lse, "lse");
+        golden_rig_close(&r);
     }
 }
 
@@ -362,14 +311,13 @@ static void put_hyper(rig *r, cdr_val hyper, double lr, double beta1, double bet
 static void golden_adamw(void)
 {
     rig r;
-    rig_open(&r);
-    golden gd = golden_open("adamw");
-    const double *at = golden_get(&gd, "attr")->x, *grads = golden_get(&gd, "grads")->x, *clips = golden_get(&gd, "clip")->x;
-    const golden_tensor *trace = golden_get(&gd, "trace");
-    double lr = golden_get(&gd, "lr")->x[0], zeros[6] = { 0 };
+    golden_rig_open(&r, "adamw");
+    const double *at = golden_get(&r.gd, "attr")->x, *grads = golden_get(&r.gd, "grads")->x, *clips = golden_get(&r.gd, "clip")->x;
+    const golden_tensor *trace = golden_get(&r.gd, "trace");
+    double lr = golden_get(&r.gd, "lr")->x[0], zeros[6] = { 0 };
     cdr_adamw_attr attr = { .beta1 = (float)at[0], .beta2 = (float)at[1], .eps = (float)at[2], .weight_decay = (float)at[3], .lr_scale = 1 };
     cdr_type t6 = cdr_type_1d(CDR_F32, 6);
-    cdr_val w = put(&r, &gd, "w", CDR_F32), m = cdr_graph_value(r.g, t6, CDR_TURN, CDR_C_OPTIM, "m"), v = cdr_graph_value(r.g, t6, CDR_TURN, CDR_C_OPTIM, "v");
+    cdr_val w = f32(&r, "w"), m = cdr_graph_value(r.g, t6, CDR_TURN, CDR_C_OPTIM, "m"), v = cdr_graph_value(r.g, t6, CDR_TURN, CDR_C_OPTIM, "v");
     cdr_val grad = cdr_graph_value(r.g, t6, CDR_TURN, CDR_C_GRAD, "grad"), clip = cdr_graph_value(r.g, cdr_type_1d(CDR_F32, 1), CDR_TURN, CDR_C_ACT, "clip");
     cdr_val hyper = cdr_graph_value(r.g, cdr_type_1d(CDR_F32, 8), CDR_TURN, CDR_C_INPUT, "hyper");
     T_CHECK(cdr_adamw(r.g, grad, clip, hyper, w, m, v, CDR_NONE, &attr) >= 0);
@@ -386,8 +334,7 @@ static void golden_adamw(void)
         cdr_oracle_get(r.o, v, got[2]);
         for (int i = 0; i < 18; i++) T_NEAR(got[i / 6][i % 6], trace->x[18 * t + i], 1e-13);
     }
-    golden_close(&gd);
-    rig_close(&r);
+    golden_rig_close(&r);
 }
 
 /* ---- the tiny dense model of tools/golden_ops.py ----------------------------------------------------------------------- */
