@@ -280,6 +280,28 @@ static void another_model_does_not_agree(void)
     T_HAS(err.text, "there is no such directory. Name the directory of a checkpoint");
 }
 
+/* Logits as integers: the comparison fails with the tensor's name, whatever else is there. */
+static void integers_are_no_logits(void)
+{
+    static const char is[] = "\"logits\":{\"dtype\":\"F32\"";
+    const char *work = cdr_pool_printf(pool, "%s/work-integers", root), *dump = cdr_pool_printf(pool, "%s/integers.safetensors", root);
+    char *bytes, *at;
+    size_t n;
+    T_CHECK(cdr_file_read("test/golden/onboard-tiny-linear.safetensors", 1 << 20, &bytes, &n, &err) == CDR_OK);
+    at = memmem(bytes, n, is, sizeof is - 1);
+    T_CHECK(at != NULL);
+    if (at) at[sizeof is - 5] = 'I';
+    T_CHECK(cdr_file_write(dump, bytes, n, &err) == CDR_OK);
+    cdr_free(bytes);
+    T_CHECK(onboard(dir_of("tiny-linear"), work, dump) == CDR_EUSER);
+    const cdr_json *j = card(work);
+    static const char *const items[] = { "reference_parity", "reference_parity_forced", "layer_parity" };
+    for (int i = 0; i < CDR_COUNT(items); i++) {
+        status_is(j, items[i], "failed");
+        T_HAS(cdr_json_str(cdr_json_get(item(j, items[i]), "detail"), ""), "logits must be a tensor of floats, [.., 512] with 24 rows");
+    }
+}
+
 int main(int argc, char **argv)
 {
     pool = cdr_pool_new();
@@ -294,6 +316,7 @@ int main(int argc, char **argv)
     T_RUN(inspect_of_single_json_files);
     T_RUN(a_card_whose_claims_hold);
     T_RUN(agrees_with_transformers);
+    T_RUN(integers_are_no_logits);
     T_RUN(another_model_does_not_agree);
     cdr_remove_tree(root, &err);
     cdr_pool_free(pool);

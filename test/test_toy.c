@@ -291,6 +291,75 @@ static void full_run_and_export(void)
     T_CHECK(next > 0 && fabs(next - loss) < 1.0);
     T_CHECK(export(in_dir("lora"), in_dir("none"), NULL) == CDR_EUSER);
     T_STR(err.id, "export.adapter");
+    /* the embedding is the base's: another base's would be a model that nobody trained, and another family's has none to give */
+    T_CHECK(toy("kimi_linear", in_dir("linear-other"), NULL, "seed=9") == CDR_OK);
+    T_CHECK(export(run, in_dir("none"), in_dir("linear-other")) == CDR_EDATA);
+    T_STR(err.id, "checkpoint.other-base");
+    T_HAS(err.text, "full: was not trained on the weights of ");
+    T_HAS(err.text, "Name its own base (--base DIR)");
+    T_CHECK(export(run, in_dir("none"), in_dir("base")) == CDR_EDATA);
+    T_STR(err.id, "checkpoint.other-model");
+    T_CHECK(!cdr_exists(in_dir("none")));
+}
+
+/* Tensors of a, but the routed experts of a layer, which come from b; the rest of a directory is a's. */
+static void mix(const char *a, const char *b, const char *layer, const char *to)
+{
+    cdr_hf *d[2] = { 0 };
+    cdr_pool *pool = cdr_pool_new();
+    cdr_hf_writer *w = NULL;
+    int64_t n = 0, cap = 0;
+    T_CHECK(cdr_hf_open(a, &d[0], &err) == CDR_OK && cdr_hf_open(b, &d[1], &err) == CDR_OK);
+    cdr_hf_out_tensor *t = cdr_pool_alloc(pool, sizeof *t * (size_t)(cap = cdr_hf_count(d[0]) + cdr_hf_count(d[1])));
+    const void **data = cdr_pool_alloc(pool, sizeof *data * (size_t)cap);
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < cdr_hf_count(d[k]); i++) {
+            const char *name = cdr_hf_name(d[k], i);
+            cdr_hf_tensor x = { 0 };
+            if ((strstr(name, layer) && strstr(name, ".experts.")) != (k == 1)) continue;
+            T_CHECK(cdr_hf_tensor_at(d[k], i, &x, &err) == CDR_OK);
+            t[n].spec = (cdr_st_spec){ .name = name, .format = x.t->format, .n_dim = x.t->n_dim };
+            memcpy(t[n].spec.n, x.t->n, sizeof t[n].spec.n);
+            data[n++] = x.data;
+        }
+    T_CHECK(n > 100 && cdr_hf_create(to, &(cdr_hf_layout){ .t = t, .n = n }, &w, &err) == CDR_OK);
+    for (int64_t i = 0; w && i < n; i++) {
+        const cdr_st_spec *x = &t[cdr_hf_writer_order(w, i)].spec;
+        size_t bytes = (size_t)cdr_st_format_row(x->format)->bits / 8;
+        for (int k = 0; k < x->n_dim; k++) bytes *= (size_t)x->n[k];
+        T_CHECK(cdr_hf_append(w, data[cdr_hf_writer_order(w, i)], bytes, &err) == CDR_OK);
+    }
+    static const char *const SIDE[] = { "config.json", "tokenizer_config.json", "tiktoken.model" };
+    for (int i = 0; w && i < CDR_COUNT(SIDE); i++) T_CHECK(cdr_hf_side_copy(w, SIDE[i], cdr_pool_printf(pool, "%s/%s", a, SIDE[i]), &err) == CDR_OK);
+    T_CHECK(w && cdr_hf_finish(w, NULL, &err) == CDR_OK);
+    cdr_hf_close(d[0]);
+    cdr_hf_close(d[1]);
+    cdr_pool_free(pool);
+}
+
+/* Experts packed in one layer and not in another: what stays packed in its file cannot hold the others, which is said; expanded, or with the packed ones
+ * behind, they are read, all alike. */
+static void experts_of_two_formats(void)
+{
+    char some[1024], rest[1024];
+    static const char WIDE[] = "precision: {experts: bf16}\n";
+    char lora[200];
+    int steps;
+    (void)snprintf(some, sizeof some, "%s", in_dir("mixed"));
+    (void)snprintf(rest, sizeof rest, "%s", in_dir("mixed-first"));
+    (void)snprintf(lora, sizeof lora, "%s%s", LORA, WIDE);
+    mix(in_dir("base"), in_dir("base-wide"), "layers.2.", some);
+    mix(in_dir("base"), in_dir("base-wide"), "layers.1.", rest);
+    T_CHECK(train(some, in_dir("mixed-run"), 1, "", LORA, NULL) == CDR_EDATA);
+    T_STR(err.id, "checkpoint.mixed-experts");
+    T_HAS(err.text, "/mixed: ");
+    T_HAS(err.text, "layers.2.");
+    T_HAS(err.text, "is not packed, other routed experts of the model are. Set precision.experts=bf16");
+    T_CHECK(train(some, in_dir("mixed-wide"), 1, "", lora, NULL) == CDR_OK);
+    T_CHECK(train(rest, in_dir("mixed-rest"), 1, "", LORA, NULL) == CDR_OK);
+    T_CHECK(train(in_dir("base-wide"), in_dir("mixed-all"), 1, "", lora, NULL) == CDR_OK);
+    double loss = last_loss(in_dir("mixed-all"), &steps);
+    T_CHECK(loss > 0 && last_loss(in_dir("mixed-wide"), &steps) == loss && last_loss(in_dir("mixed-rest"), &steps) == loss);
 }
 
 static double eval_loss(const char *model)
@@ -347,6 +416,7 @@ int main(int argc, char **argv)
     T_RUN(fp8_is_rounded_bf16);
     T_RUN(loading_is_told);
     T_RUN(lora_on_a_packed_base);
+    T_RUN(experts_of_two_formats);
     T_RUN(full_run_and_export);
     T_RUN(scratch_run_and_export);
     clear();

@@ -49,10 +49,10 @@ static cdr_status find(const verify *v, const char *name, int64_t cols, const cd
     int64_t n = 1;
     for (int i = 0; i < (*t)->n_dim; i++) n *= (*t)->n[i];
     bool real = (*t)->dtype == CDR_F32 || (*t)->dtype == CDR_F64 || (*t)->dtype == CDR_BF16 || (*t)->dtype == CDR_F16;
-    bool whole = strstr(name, ".indices") && ((*t)->dtype == CDR_I32 || (*t)->dtype == CDR_I64);
+    bool index = strstr(name, ".indices") != NULL, whole = index && ((*t)->dtype == CDR_I32 || (*t)->dtype == CDR_I64);
     if ((*t)->n_dim < 2 || (*t)->n[(*t)->n_dim - 1] != cols || n != v->B * v->S * cols || !(real || whole))
-        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: %s must be a float or integer tensor [.., %lld] with %lld rows", v->o->verify, name,
-                    (long long)cols, (long long)(v->B * v->S));
+        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "%s: %s must be a tensor of %s, [.., %lld] with %lld rows", v->o->verify, name,
+                    index ? "integers or floats" : "floats", (long long)cols, (long long)(v->B * v->S));
     return CDR_OK;
 }
 
