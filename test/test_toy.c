@@ -120,7 +120,7 @@ static const char RECIPE[] =
     "train: {steps: %d, sequence_length: 64, micro_batch_tokens: 64, global_batch_tokens: 64%s}\n"
     "optimizer: {learning_rate: 3.0e-3}\n"
     "schedule: {warmup_steps: 0}\n"
-    "machine: {device: cpu}\n"
+    "machine: {device: cpu, threads: 1}\n"
     "output_dir: %s\n"
     "eval: {every: none, at_start: false, tokens: 64}\n"
     "generate: {every: none, prompts: []}\n"
@@ -309,7 +309,9 @@ static void mix(const char *a, const char *b, const char *layer, const char *to)
     cdr_pool *pool = cdr_pool_new();
     cdr_hf_writer *w = NULL;
     int64_t n = 0, cap = 0;
-    T_CHECK(cdr_hf_open(a, &d[0], &err) == CDR_OK && cdr_hf_open(b, &d[1], &err) == CDR_OK);
+    bool there = cdr_hf_open(a, &d[0], &err) == CDR_OK && cdr_hf_open(b, &d[1], &err) == CDR_OK;
+    T_CHECK(there);
+    if (!there) return;
     cdr_hf_out_tensor *t = cdr_pool_alloc(pool, sizeof *t * (size_t)(cap = cdr_hf_count(d[0]) + cdr_hf_count(d[1])));
     const void **data = cdr_pool_alloc(pool, sizeof *data * (size_t)cap);
     for (int k = 0; k < 2; k++)
