@@ -242,6 +242,9 @@ static void a_card_whose_claims_hold(void)
     cdr_model_spec s = { .path = cdr_pool_printf(pool, "%s/model.yaml", work) };       /* what it wrote is read again */
     cdr_model *m;
     T_CHECK(cdr_model_load(&s, pool, &m, &err) == CDR_OK && cdr_model_get_info(m)->n_params == 4059296 && cdr_model_dir(m));
+    cdr_model *of_dir;                                                              /* and is the same base */
+    s = (cdr_model_spec){ .path = dir_of("tiny-k31") };
+    T_CHECK(cdr_model_load(&s, pool, &of_dir, &err) == CDR_OK && cdr_model_get_info(m)->function == cdr_model_get_info(of_dir)->function);
 }
 
 /* Dumps of transformers in F32. Routes given, logits and every layer agree to F32 rounding; so do they with routes of our own, where no two scores are

@@ -636,6 +636,42 @@ static void put_side(const char *folder, const char *name, const char *text)
     T_CHECK(cdr_file_write(path, text, strlen(text), NULL) == CDR_OK);
 }
 
+/* What config.json says of how the tensors are used is part of the base, however the number is written; what else it says is not. */
+static void hash_is_of_the_function_too(void)
+{
+    static const struct { const char *was, *is; bool same; } edits[] = {
+        { "\"rope_theta\": 10000,", "\"rope_theta\": 1.0e4,", true }, { "\"rope_theta\": 10000,", "\"rope_theta\": 50000,", false },
+        { "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e-05", false }, { "\"routed_scaling_factor\": 2.5", "\"routed_scaling_factor\": 2.0", false },
+        { "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 3", false }, { "\"factor\": 40", "\"factor\": 20", false },
+        { "\"max_position_embeddings\": 163840", "\"max_position_embeddings\": 4096", true }, { "\"use_cache\": true", "\"use_cache\": false", true },
+    };
+    char path[1200], cache[1024], folder[1024], *text = NULL;
+    size_t n = 0;
+    cdr_err err = { 0 };
+    (void)snprintf(folder, sizeof folder, "%s", in_dir("function"));
+    (void)snprintf(cache, sizeof cache, "%s", in_dir("cache"));
+    write_single("tiny-v3", folder, -1);
+    (void)snprintf(path, sizeof path, "%s/config.json", folder);
+    T_CHECK(cdr_file_read(path, 1 << 20, &text, &n, &err) == CDR_OK);
+    uint64_t h = hash_of(folder, cache);
+    for (int i = 0; text && i < CDR_COUNT(edits); i++) {
+        const char *at = strstr(text, edits[i].was);
+        T_CHECK(at != NULL);
+        if (!at) continue;
+        cdr_text t = { 0 };
+        cdr_text_append(&t, text, (size_t)(at - text));
+        cdr_text_printf(&t, "%s%s", edits[i].is, at + strlen(edits[i].was));
+        put_text(path, t.s);
+        cdr_text_free(&t);
+        uint64_t now = hash_of(folder, cache);
+        if ((now == h) != edits[i].same) T_STR(edits[i].is, edits[i].same ? "the same base" : "another base");
+        T_CHECK(now == hash_of(folder, NULL));
+    }
+    put_text(path, text);
+    T_CHECK(hash_of(folder, cache) == h);
+    cdr_free(text);
+}
+
 static int n_asked;
 
 static cdr_status rows_counted(void *ctx, int64_t p, int64_t first, int64_t n, int dtype, void *dst, cdr_err *err)
@@ -714,6 +750,7 @@ int main(int argc, char **argv)
     T_RUN(fp8_keeps_scales);
     T_RUN(fused_tensors);
     T_RUN(hash_is_of_what_is_used);
+    T_RUN(hash_is_of_the_function_too);
     T_RUN(side_files_are_chosen);
     cdr_pool_free(pool);
     files_close();

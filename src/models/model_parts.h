@@ -49,6 +49,7 @@ struct cdr_model {
 extern const cdr__block_type cdr__block_model, cdr__block_layer;
 
 cdr_status cdr__model_tensors(cdr_model *m, cdr_err *err);        /* names and shapes; fills the info's counts */
+uint64_t cdr__model_function(const cdr_model *m);                 /* of values that change what the tensors compute (function.c) */
 cdr_status cdr__model_build(const cdr_model_spec *s, const cdr__input *in, cdr_pool *pool, cdr_model **out, cdr_err *err);
 
 #ifdef __cplusplus

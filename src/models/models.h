@@ -61,6 +61,7 @@ typedef struct {
     const char *tokenizer;        /* "byte", "tiktoken", "hf_bpe" */
     const char *chat;             /* "none", "k3_xtml", ... */
     uint64_t hash;                /* of the description as resolved: sizes, layers, names, shapes */
+    uint64_t function;            /* of every value that changes what the tensors compute, however a file orders or names it */
 } cdr_model_info;
 const cdr_model_info *cdr_model_get_info(const cdr_model *m);
 char *cdr_model_summary(const cdr_model *m, cdr_pool *pool);

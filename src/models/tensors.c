@@ -454,6 +454,7 @@ static void count_all(cdr_model *m)
         }
     }
     f->hash = description_hash(m);
+    f->function = cdr__model_function(m);
 }
 
 cdr_status cdr__model_tensors(cdr_model *m, cdr_err *err)

@@ -96,7 +96,7 @@ static void say_unknown(const cdr_model *m, const cdr_lora_set *set, const char 
 static cdr_status same_hash(const cdr_model *m, uint64_t hash, const cdr_lora_set *set, const char *at, cdr_err *err)
 {
     if (hash == set->base_hash) return CDR_OK;
-    CDR_FAIL_ID(err, CDR_EDATA, "adapter.other-base", "%s: %s was not trained on the weights of %s (hash %016llx) but on %s (hash %016llx), and a difference of "
+    CDR_FAIL_ID(err, CDR_EDATA, "adapter.other-base", "%s: %s was not trained on the weights of %s as its config.json reads them (hash %016llx) but on %s (hash %016llx), and a difference of "
                 "weights fits only its own base. Name that base instead", at, set->source, cdr_model_dir(m), (unsigned long long)hash,
                 set->base ? set->base : "others", (unsigned long long)set->base_hash);
 }

@@ -1,5 +1,6 @@
 /* hash.c: the identity of a base, as adapters and checkpoints carry it: XXH3-64 over the model's tensors in name order, each as
  *   name 0 | format 0 | axes, sizes (int64) | XXH3-64 of its bytes
+ * and behind them the number for the values of config.json and of the description that change what the tensors compute (models/function.c).
  * Carried tensors are not in it (another vision tower is the same base), nor how tensors are cut into shards. All bytes are read once, by all
  * cores; the result is kept in the cache folder under the names, sizes and times of change of the shards, and the model's description.
  */
@@ -57,6 +58,8 @@ static cdr_status hash_all(cdr_weights *w, uint64_t *hash, cdr_err *err)
         cdr_hasher_add(h, t.t->n, sizeof *t.t->n * (size_t)t.t->n_dim);
         cdr_hasher_add(h, &one[i], sizeof one[i]);
     }
+    const uint64_t function = cdr_model_get_info(w->m)->function;
+    cdr_hasher_add(h, &function, sizeof function);
     *hash = cdr_hasher_end(h);
     cdr_free(one);
     return st == CDR_OK ? cdr_hf_unchanged(w->d, err) : st;
@@ -68,11 +71,11 @@ static bool cache_key(const cdr_weights *w, uint64_t *key)
     cdr_hasher *h = cdr_hasher_new();
     char *real = realpath(cdr_hf_dir(w->d), NULL);
     bool ok = real != NULL, *needed = cdr_alloc((size_t)cdr_hf_shards(w->d) + 1);
-    uint64_t description = cdr_model_get_info(w->m)->hash;
+    uint64_t description[2] = { cdr_model_get_info(w->m)->hash, cdr_model_get_info(w->m)->function };
     memset(needed, 0, (size_t)cdr_hf_shards(w->d) + 1);
     for (int64_t i = 0; i < cdr_hf_count(w->d); i++) needed[cdr_hf_shard_of(w->d, i)] |= w->used[i] > 0;
     if (real) cdr_hasher_add(h, real, strlen(real) + 1);
-    cdr_hasher_add(h, &description, sizeof description);
+    cdr_hasher_add(h, description, sizeof description);
     for (int k = 0; k < cdr_hf_shards(w->d) && ok; k++) {
         struct stat st;
         char path[4096];

@@ -45,7 +45,8 @@ cdr_status cdr_weights_packed(cdr_weights *w, int64_t i_param, int64_t expert, c
 /* Elements first .. first + n - 1 of the flattened parameter, whole blocks: what a rank holds of a vector that is cut. */
 cdr_status cdr_weights_read_elems(cdr_weights *w, int64_t i_param, int64_t first, int64_t n, int dtype, void *dst, cdr_err *err);
 double cdr_weights_pack_error(const cdr_weights *w);         /* mean relative error of what was packed while it was read: sum |x - q| / sum |x|; 0: nothing was */
-/* XXH3 over the sorted (name, dtype, shape, hash of bytes) of what the model uses: the base hash that adapters carry. Reads everything once;
+/* XXH3 over the sorted (name, dtype, shape, hash of bytes) of what the model uses, and the values that say how it uses them (rope's theta, eps): the base
+ * hash that adapters carry. Reads everything once;
  * kept in cache_dir (NULL: not kept) by path, size and time of each shard. */
 cdr_status cdr_weights_hash(cdr_weights *w, const char *cache_dir, uint64_t *hash, cdr_err *err);
 
