@@ -4,25 +4,16 @@
 # continues to the bits of a run that was never killed. Then SIGTERM, which saves. Arguments: the build folder, kills (default 12).
 set -eu
 cd "$(dirname "$0")/.."
-build=$(cd "${1:-build}" && pwd)
 kills=${2:-12}
 [ -z "${CADRE_QUICK:-}" ] || kills=4
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cp test/tiny-kill.yaml "$dir/recipe.yaml"
-cd "$dir"
-awk 'BEGIN { for (i = 0; i < 3000; i++) printf "line %d of %d: the %s sees %s\n", i, i * i % 97, i % 3 ? "cat" : "dog", i % 7 ? "it" : "them" }' >text.txt
-OMP_NUM_THREADS=1
-export OMP_NUM_THREADS
-cadre="$build/cadre"
+. test/job.sh
+cp "$root/test/tiny-kill.yaml" recipe.yaml
 die() {
     echo "$1"
     cat killed.err 2>/dev/null || true
     exit 1
 }
-losses() { grep '"type":"step"' "$1/events.jsonl" | sed 's/.*"step":\([0-9]*\),"loss":\([-0-9.e+]*\),.*/\1 \2/' | sort -n -u; }
 newest() { find killed/checkpoints -maxdepth 1 -name 'step-*' 2>/dev/null | sort | tail -n 1; }
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
 # layout i: ranks, mesh
 ranks_of() { case $(($1 % 4)) in 1) echo 2 ;; *) echo 4 ;; esac; }
 mesh_of() {

@@ -5,13 +5,9 @@
 # Arguments: the build folder.
 set -eu
 cd "$(dirname "$0")/.."
-root=$(pwd)
-build=$(cd "${1:-build}" && pwd)
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cp test/tiny-resume.yaml "$dir/recipe.yaml"
-cd "$dir"
-awk 'BEGIN { for (i = 0; i < 3000; i++) printf "line %d of %d: the %s sees %s\n", i, i * i % 97, i % 3 ? "cat" : "dog", i % 7 ? "it" : "them" }' >text.txt
+. test/job.sh
+unset OMP_NUM_THREADS
+cp "$root/test/tiny-resume.yaml" recipe.yaml
 fail() { echo "$*"; exit 1; }
 
 # ---- with and without the plug-in ----

@@ -4,20 +4,11 @@
 # unmoved run has there: all experts, all states, the router biases in F32. Full training, then adapters. Argument: the build folder.
 set -eu
 cd "$(dirname "$0")/.."
-build=$(cd "${1:-build}" && pwd)
-root=$(pwd)
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-awk 'BEGIN { for (i = 0; i < 3000; i++) printf "line %d of %d: the %s sees %s\n", i, i * i % 97, i % 3 ? "cat" : "dog", i % 7 ? "it" : "them" }' >text.txt
-OMP_NUM_THREADS=1
-export OMP_NUM_THREADS
-cadre="$build/cadre"
+. test/job.sh
 die() {
     echo "$1"
     exit 1
 }
-losses() { grep '"type":"step"' "$1/events.jsonl" | sed 's/.*"step":\([0-9]*\),"loss":\([-0-9.e+]*\),.*/\1 \2/' | sort -n -u; }
 norms() { grep '"type":"step"' "$1/events.jsonl" | sed 's/.*"step":\([0-9]*\),.*"grad_norm":\([-0-9.e+]*\),.*/\1 \2/' | sort -n -u; }
 # the schedule is drawn over 15 steps wherever a run is told to stop
 set_all="--set schedule.horizon=15 --set checkpoint.every=5 --set checkpoint.keep=all"

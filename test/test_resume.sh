@@ -3,22 +3,13 @@
 # checkpoint are those of a run that was never killed, to the bit. Arguments: the build folder, number of kills (default 50).
 set -eu
 cd "$(dirname "$0")/.."
-build=$(cd "${1:-build}" && pwd)
 kills=${2:-50}
 [ -z "${CADRE_QUICK:-}" ] || kills=5
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-cp "$OLDPWD/test/tiny-resume.yaml" recipe.yaml
-awk 'BEGIN { for (i = 0; i < 3000; i++) printf "line %d of %d: the %s sees %s\n", i, i * i % 97, i % 3 ? "cat" : "dog", i % 7 ? "it" : "them" }' >text.txt
-OMP_NUM_THREADS=1
-export OMP_NUM_THREADS
-cadre="$build/cadre"
-losses() { grep '"type":"step"' "$1/events.jsonl" | sed 's/.*"step":\([0-9]*\),"loss":\([-0-9.e+]*\),.*/\1 \2/' | sort -n -u; }
+. test/job.sh
+cp "$root/test/tiny-resume.yaml" recipe.yaml
 weights() { # one hash over everything in the newest checkpoint that layout must not change
     "$cadre" eval "$1" --json | sed 's/"seconds":[0-9.e+-]*//'
 }
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
 t0=$(now_ms)
 "$cadre" train ./recipe.yaml --out whole -q
 took_ms=$(($(now_ms) - t0))

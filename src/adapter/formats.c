@@ -37,16 +37,13 @@ const char *const *cdr_lora_formats(int *n)
 #define U CDR_SERVE_UNKNOWN
 #define I CDR_SERVE_IGNORED
 #define R CDR_SERVE_REFUSED
-/* family and module: globs; module canonical, {expert} for an expert's index. kda: 'k' in layers with KDA alone, 'm' in others. */
+/* family and module: globs; module canonical, {expert} for an expert's index; *.mlp.[gud]*_proj: gate, up and down of a dense layer.
+ * kda: 'k' in layers with KDA alone, 'm' in others. */
 typedef struct { const char *consumer, *family, *module; char kda; cdr_serve serve; const char *why; } rule;
 static const rule RULES[] = {
-    { "peft", "deepseek_v*", "*.mlp.gate_proj", 0, I, "PEFT moves targets of this name to the experts" },
-    { "peft", "deepseek_v*", "*.mlp.up_proj", 0, I, "PEFT moves targets of this name to the experts" },
-    { "peft", "deepseek_v*", "*.mlp.down_proj", 0, I, "PEFT moves targets of this name to the experts" },
+    { "peft", "deepseek_v*", "*.mlp.[gud]*_proj", 0, I, "PEFT moves targets of this name to the experts" },
     { "peft", "deepseek_v*", "*.shared_experts.*", 0, I, "PEFT moves targets of this name to the experts" },
-    { "peft", "glm_moe_dsa", "*.mlp.gate_proj", 0, I, "PEFT moves targets of this name to the experts" },
-    { "peft", "glm_moe_dsa", "*.mlp.up_proj", 0, I, "PEFT moves targets of this name to the experts" },
-    { "peft", "glm_moe_dsa", "*.mlp.down_proj", 0, I, "PEFT moves targets of this name to the experts" },
+    { "peft", "glm_moe_dsa", "*.mlp.[gud]*_proj", 0, I, "PEFT moves targets of this name to the experts" },
     { "peft", "glm_moe_dsa", "*.shared_experts.*", 0, I, "PEFT moves targets of this name to the experts" },
     { "peft", "*", "*", 0, B, NULL },
     { "sglang", "*", "*.self_attn.[qkv]_proj", 0, R, "becomes qkv_proj, which the layer does not have" },
@@ -72,25 +69,21 @@ static const rule RULES[] = {
     { "gguf", "*", "*.self_attn.kv_b_proj", 0, R, "llama.cpp splits this matrix in two" },
     { "gguf", "kimi_k3*", "*", 0, I, "llama.cpp's graph multiplies without adapters here" },
     { "gguf", "*", "*.shared_experts.*", 0, B, NULL },
-    { "gguf", "*", "*.mlp.gate_proj", 0, B, NULL },
-    { "gguf", "*", "*.mlp.up_proj", 0, B, NULL },
-    { "gguf", "*", "*.mlp.down_proj", 0, B, NULL },
+    { "gguf", "*", "*.mlp.[gud]*_proj", 0, B, NULL },
     { "gguf", "*", "*.self_attn.o_proj", 'm', B, NULL },
     { "gguf", "*", "*", 0, I, "llama.cpp's graph multiplies without adapters here" },
 };
 
-/* Layouts that a consumer takes of routed experts. RUN: as the exporter for it writes them. */
-static const struct { const char *consumer; cdr_lora_layout layout; bool fused; cdr_serve serve; const char *why; } LAYOUTS[] = {
-    { "peft", CDR_LORA_STACK, false, R, "3-D expert stacks are no PEFT layout" },
-    { "peft", CDR_LORA_STACK, true, R, "3-D expert stacks are no PEFT layout" },
-    { "peft", CDR_LORA_EXPERTS, true, I, "transformers' class keeps experts in one parameter: export as peft-stacked" },
-    { "peft", CDR_LORA_FUSED, false, R, "its class has a module for each expert: export as peft" },
-    { "vllm", CDR_LORA_STACK, false, R, "3-D expert stacks need enable_moe_shared_loras" },
-    { "vllm", CDR_LORA_STACK, true, R, "3-D expert stacks need enable_moe_shared_loras" },
-    { "vllm", CDR_LORA_FUSED, false, R, "target_parameters are not read for this model" },
-    { "vllm", CDR_LORA_FUSED, true, R, "target_parameters are not read for this model" },
-    { "sglang", CDR_LORA_FUSED, false, R, "target_parameters are not read" },
-    { "sglang", CDR_LORA_FUSED, true, R, "target_parameters are not read" },
+enum { SEPARATE, FUSED, EITHER };
+/* Layouts that a consumer takes of routed experts, which its class has as modules, fused in one parameter, or either. RUN: as the exporter for it
+ * writes them. */
+static const struct { const char *consumer; cdr_lora_layout layout; int experts; cdr_serve serve; const char *why; } LAYOUTS[] = {
+    { "peft", CDR_LORA_STACK, EITHER, R, "3-D expert stacks are no PEFT layout" },
+    { "peft", CDR_LORA_EXPERTS, FUSED, I, "transformers' class keeps experts in one parameter: export as peft-stacked" },
+    { "peft", CDR_LORA_FUSED, SEPARATE, R, "its class has a module for each expert: export as peft" },
+    { "vllm", CDR_LORA_STACK, EITHER, R, "3-D expert stacks need enable_moe_shared_loras" },
+    { "vllm", CDR_LORA_FUSED, EITHER, R, "target_parameters are not read for this model" },
+    { "sglang", CDR_LORA_FUSED, EITHER, R, "target_parameters are not read" },
 };
 #undef B
 #undef U
@@ -137,9 +130,10 @@ cdr_serve cdr_lora_serves(const cdr_model *m, const char *consumer, int64_t i_pa
     char module[400];
     const char *none, **reason = why ? why : &none;
     bool experts = cdr_model_param_part(m, i_param).top_k > 0;
+    const int other = cdr__lora_is_fused(m) ? SEPARATE : FUSED;
     *reason = NULL;
     for (int i = 0; i < CDR_COUNT(LAYOUTS) && experts && layout != CDR_LORA_RUN; i++) {
-        if (LAYOUTS[i].layout != layout || strcmp(LAYOUTS[i].consumer, consumer) != 0 || LAYOUTS[i].fused != cdr__lora_is_fused(m)) continue;
+        if (LAYOUTS[i].layout != layout || strcmp(LAYOUTS[i].consumer, consumer) != 0 || LAYOUTS[i].experts == other) continue;
         *reason = LAYOUTS[i].why;
         return LAYOUTS[i].serve;
     }

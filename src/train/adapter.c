@@ -22,13 +22,11 @@ static cdr_status model_of_run(const char *path, cdr_pool *pool, cdr_model **m, 
 {
     cdr_ckpt *ck = NULL;
     cdr_recipe *r = cdr_pool_alloc(pool, sizeof *r);
-    cdr_common none = { 0 };
     CDR_TRY(cdr_ckpt_open(path, &ck, err));
-    const char *text = cdr_pool_strdup(pool, cdr_ckpt_recipe(ck));
+    cdr_status st = cdr__recipe_of_ckpt(ck, NULL, pool, r, err);
     cdr_ckpt_close(ck);
-    cdr_recipe_text rt = { text, strlen(text), cdr_pool_printf(pool, "%s: recipe.yaml", path), "run" };
-    CDR_TRY(cdr_recipe_parse(&rt, &none, pool, r, err));
-    cdr_model_spec spec = { .path = r->model.path, .sizes = &r->model.sizes, .layers = r->model.layers, .indexer = r->model.indexer };
+    CDR_TRY(st);
+    cdr_model_spec spec = cdr__model_spec(r);
     return cdr_model_load(&spec, pool, m, err);
 }
 

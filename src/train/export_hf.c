@@ -125,9 +125,7 @@ static cdr_status open_run(job *j, cdr_err *err)
 {
     CDR_TRY(cdr__model_there(j->a->source, err));
     CDR_TRY(cdr_ckpt_open(j->a->source, &j->ck, err));
-    const char *text = cdr_ckpt_recipe(j->ck);
-    cdr_recipe_text rt = { text, strlen(text), cdr_pool_printf(j->pool, "%s/recipe.yaml", cdr_ckpt_dir(j->ck)), "run" };
-    CDR_TRY(cdr_recipe_parse(&rt, &j->a->common, j->pool, &j->r, err));
+    CDR_TRY(cdr__recipe_of_ckpt(j->ck, &j->a->common, j->pool, &j->r, err));
     if (j->r.lora.on)
         CDR_FAIL_ID(err, CDR_EUSER, "export.adapter", "%s: trained an adapter, not its model. Export the adapter (--format peft, sglang, ...), or fold it in: "
                     "cadre merge BASE %s --out DIR", j->a->source, j->a->source);
@@ -214,8 +212,7 @@ static cdr_status export_in(job *j, cdr_result *r, cdr_err *err)
         CDR_TRY(load_model(j, j->a->source, err));
     } else {
         CDR_TRY(open_run(j, err));
-        cdr_model_spec spec = { .path = j->r.model.path, .sizes = &j->r.model.sizes, .layers = j->r.model.layers, .indexer = j->r.model.indexer,
-                                .random = j->r.model.weights == CDR_WEIGHTS_RANDOM };
+        cdr_model_spec spec = cdr__model_spec(&j->r);
         CDR_TRY(cdr_model_load(&spec, j->pool, &j->model, err));
         uint64_t trained = cdr_model_get_info(j->model)->hash;
         const char *base = j->a->base ? j->a->base : cdr_model_dir(j->model);

@@ -62,11 +62,8 @@ static cdr_status inspect_run(look *k, cdr_err *err)
     cdr_ckpt *ck;
     char n[32];
     CDR_TRY(cdr_ckpt_open(k->o.path, &ck, err));
-    const char *recipe = cdr_ckpt_recipe(ck);
     cdr_recipe r;
-    cdr_common none = { 0 };
-    cdr_recipe_text rt = { recipe, strlen(recipe), cdr_pool_printf(k->pool, "%s/recipe.yaml", cdr_ckpt_dir(ck)), "run" };
-    cdr_status st = cdr_recipe_parse(&rt, &none, k->pool, &r, err);
+    cdr_status st = cdr__recipe_of_ckpt(ck, NULL, k->pool, &r, err);
     if (st == CDR_OK) {
         bool run = cdr_is_dir(cdr_pool_printf(k->pool, "%s/checkpoints", k->o.path));
         cdr_format_count(n, cdr_ckpt_step(ck));

@@ -42,9 +42,7 @@ static cdr_status recipe_of_dir(cdr_session *s, const char *path, const cdr_comm
 static cdr_status recipe_of_run(cdr__opened *m, const cdr_common *c, cdr_err *err)
 {
     CDR_TRY(cdr_ckpt_open(m->path, &m->ck, err));
-    const char *text = cdr_ckpt_recipe(m->ck);
-    cdr_recipe_text rt = { text, strlen(text), cdr_pool_printf(m->s.pool, "%s/recipe.yaml", cdr_ckpt_dir(m->ck)), "run" };
-    return cdr_recipe_parse(&rt, c, m->s.pool, &m->s.r, err);
+    return cdr__recipe_of_ckpt(m->ck, c, m->s.pool, &m->s.r, err);
 }
 
 cdr_status cdr__model_there(const char *path, cdr_err *err)

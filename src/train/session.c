@@ -5,6 +5,19 @@
 #include "train/debug.h"
 #include <stdlib.h>
 
+cdr_status cdr__recipe_of_ckpt(const cdr_ckpt *ck, const cdr_common *c, cdr_pool *pool, cdr_recipe *r, cdr_err *err)
+{
+    const char *text = cdr_pool_strdup(pool, cdr_ckpt_recipe(ck));
+    cdr_recipe_text t = { text, strlen(text), cdr_pool_printf(pool, "%s/recipe.yaml", cdr_ckpt_dir(ck)), "run" };
+    return cdr_recipe_parse(&t, c ? c : &(cdr_common){ 0 }, pool, r, err);
+}
+
+cdr_model_spec cdr__model_spec(const cdr_recipe *r)
+{
+    return (cdr_model_spec){ .path = r->model.path, .sizes = &r->model.sizes, .layers = r->model.layers, .indexer = r->model.indexer,
+                             .random = r->model.weights == CDR_WEIGHTS_RANDOM };
+}
+
 cdr_status cdr__session_recipe(cdr_session *s, const char *recipe, const cdr_common *c, cdr_err *err)
 {
     memset(s, 0, sizeof *s);
@@ -16,8 +29,7 @@ cdr_status cdr__session_recipe(cdr_session *s, const char *recipe, const cdr_com
 
 cdr_status cdr__session_model(cdr_session *s, cdr_err *err)
 {
-    cdr_model_spec spec = { .path = s->r.model.path, .sizes = &s->r.model.sizes, .layers = s->r.model.layers, .indexer = s->r.model.indexer,
-                            .random = s->r.model.weights == CDR_WEIGHTS_RANDOM };
+    cdr_model_spec spec = cdr__model_spec(&s->r);
     CDR_TRY(cdr_model_load(&spec, s->pool, &s->model, err));
     s->info = cdr_model_get_info(s->model);
     s->builder = cdr_model_builder(s->model);

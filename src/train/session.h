@@ -13,6 +13,7 @@
 
 #include "adapter/adapter.h"
 #include "data/data.h"
+#include "io/io.h"
 #include "models/models.h"
 #include "plan/plan.h"
 #include "recipe/recipe.h"
@@ -46,6 +47,9 @@ typedef struct {
     int dense;                                      /* what cdr__put_dense wrote last, + 1; 0: nothing */
 } cdr_session;
 
+/* The recipe that a checkpoint holds, with c's flags (NULL: none) on top; it outlives the checkpoint. */
+cdr_status cdr__recipe_of_ckpt(const cdr_ckpt *ck, const cdr_common *c, cdr_pool *pool, cdr_recipe *r, cdr_err *err);
+cdr_model_spec cdr__model_spec(const cdr_recipe *r);                       /* of the model that a recipe names; borrows r */
 cdr_status cdr__session_recipe(cdr_session *s, const char *recipe, const cdr_common *c, cdr_err *err);
 cdr_status cdr__session_model(cdr_session *s, cdr_err *err);               /* after the recipe: model, machine */
 cdr_status cdr__session_tokenizer(cdr_session *s, cdr_err *err);           /* of what reads or writes text; a plan does neither */

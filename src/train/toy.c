@@ -64,16 +64,13 @@ static cdr_status load_tiny(toy *t, cdr_err *err)
 static cdr_status load_run(toy *t, cdr_err *err)
 {
     CDR_TRY(cdr_ckpt_open(t->a->from, &t->from, err));
-    const char *text = cdr_ckpt_recipe(t->from);
-    cdr_recipe_text rt = { text, strlen(text), cdr_pool_printf(t->pool, "%s/recipe.yaml", cdr_ckpt_dir(t->from)), "run" };
-    return cdr_recipe_parse(&rt, &t->a->common, t->pool, &t->r, err);
+    return cdr__recipe_of_ckpt(t->from, &t->a->common, t->pool, &t->r, err);
 }
 
 static cdr_status load_models(toy *t, cdr_err *err)
 {
     CDR_TRY(t->a->from ? load_run(t, err) : load_tiny(t, err));
-    cdr_model_spec spec = { .path = t->r.model.path, .sizes = &t->r.model.sizes, .layers = t->r.model.layers, .indexer = t->r.model.indexer,
-                            .random = t->r.model.weights == CDR_WEIGHTS_RANDOM };
+    cdr_model_spec spec = cdr__model_spec(&t->r);
     CDR_TRY(cdr_model_load(&spec, t->pool, &t->model, err));
     const cdr_model_info *info = cdr_model_get_info(t->model);
     if (t->a->family && strcmp(info->family, normal(t->pool, t->a->family)) != 0)

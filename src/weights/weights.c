@@ -102,11 +102,25 @@ static void set_kind(cdr__part *p, int64_t file, int kind, int dtype, const cdr_
     } else if (p->kind != kind || p->dtype != dtype) complain(&f->wrong, t->name, "is of another format than the first expert's");
 }
 
+/* The tensor of scales beside a file of the part, which is taken; scale[file] < 0: it is missing. */
+static cdr_status find_scale(cdr_weights *w, cdr__part *p, int64_t file, const char *suffix, cdr_hf_tensor *x, findings *f, cdr_err *err)
+{
+    char name[NAME_MAX_BYTES];
+    (void)cdr__part_name(&p->row, file, suffix, name, sizeof name);
+    p->scale[file] = cdr_hf_find(w->d, name);
+    if (p->scale[file] < 0) {
+        complain(&f->missing, name, "");
+        return CDR_OK;
+    }
+    CDR_TRY(cdr_hf_tensor_at(w->d, p->scale[file], x, err));
+    take(w, p->scale[file], p, f);
+    return CDR_OK;
+}
+
 /* A tensor of plain numbers, or FP8 with its scales. */
 static cdr_status audit_plain(cdr_weights *w, cdr__part *p, int64_t file, const char *name, int64_t at, findings *f, cdr_err *err)
 {
     cdr_hf_tensor x = { 0 };
-    char scale[NAME_MAX_BYTES];
     CDR_TRY(cdr_hf_tensor_at(w->d, at, &x, err));
     take(w, at, p, f);
     p->data[file] = at;
@@ -123,16 +137,9 @@ static cdr_status audit_plain(cdr_weights *w, cdr__part *p, int64_t file, const 
         complain(&f->wrong, name, "is FP8 with scales, which is not read in parts");
         return CDR_OK;
     }
-    (void)cdr__part_name(&p->row, file, "_scale_inv", scale, sizeof scale);
-    int64_t s = cdr_hf_find(w->d, scale);
-    if (s < 0) {
-        complain(&f->missing, scale, "");
-        return CDR_OK;
-    }
-    CDR_TRY(cdr_hf_tensor_at(w->d, s, &x, err));
-    take(w, s, p, f);
-    p->scale[file] = s;
-    if (!is_format(x.t, "F32")) complain(&f->wrong, scale, "is not F32");
+    CDR_TRY(find_scale(w, p, file, "_scale_inv", &x, f, err));
+    if (p->scale[file] < 0) return CDR_OK;
+    if (!is_format(x.t, "F32")) complain(&f->wrong, x.t->name, "is not F32");
     else if (same_shape(x.t, 2, (int64_t[]){ cdr_ceil_div(p->row.n[0], CDR__FP8_BLOCK), cdr_ceil_div(p->row.n[1], CDR__FP8_BLOCK) }, f))
         set_kind(p, file, CDR__FP8_128, CDR_BF16, x.t, f);
     return CDR_OK;
@@ -141,7 +148,6 @@ static cdr_status audit_plain(cdr_weights *w, cdr__part *p, int64_t file, const 
 static cdr_status audit_packed(cdr_weights *w, cdr__part *p, int64_t file, int64_t at, findings *f, cdr_err *err)
 {
     cdr_hf_tensor x = { 0 };
-    char scale[NAME_MAX_BYTES];
     CDR_TRY(cdr_hf_tensor_at(w->d, at, &x, err));
     if (is_format(x.t, "I32"))
         CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.int4", "%s: tensor %s holds packed integers (INT4, eight in an I32), which this version does not read. Take the model's "
@@ -157,17 +163,10 @@ static cdr_status audit_packed(cdr_weights *w, cdr__part *p, int64_t file, int64
     memcpy(n, p->row.n, sizeof n);
     n[last] = p->row.n[last] / 2;
     bool ok = same_shape(x.t, p->row.n_dim, n, f);
-    (void)cdr__part_name(&p->row, file, "_scale", scale, sizeof scale);
-    int64_t s = cdr_hf_find(w->d, scale);
-    if (s < 0) {
-        complain(&f->missing, scale, "");
-        return CDR_OK;
-    }
-    CDR_TRY(cdr_hf_tensor_at(w->d, s, &x, err));
-    take(w, s, p, f);
-    p->scale[file] = s;
+    CDR_TRY(find_scale(w, p, file, "_scale", &x, f, err));
+    if (p->scale[file] < 0) return CDR_OK;
     n[last] = p->row.n[last] / CDR__MX;
-    if (!is_format(x.t, "U8") && !is_format(x.t, "F8_E8M0")) complain(&f->wrong, scale, "is not U8");
+    if (!is_format(x.t, "U8") && !is_format(x.t, "F8_E8M0")) complain(&f->wrong, x.t->name, "is not U8");
     else if (same_shape(x.t, p->row.n_dim, n, f) && ok) set_kind(p, file, CDR__MXFP4, CDR_MXFP4, x.t, f);
     return CDR_OK;
 }
