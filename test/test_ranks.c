@@ -478,13 +478,16 @@ static void launch_command(void)
     T_HAS(out, "-n 0");
 }
 
-/* `train A B`: rank 0 reads recipe A, rank 1 recipe B, as ranks do that see other files. */
+/* `train A B`: rank 0 reads recipe A, rank 1 recipe B, as ranks do that see other files. `eval RUN ADAPTER`: rank 1 alone is to take the adapter. */
 static int train_main(int argc, char **argv)
 {
     cdr_err err = { 0 };
     cdr_result r = { 0 };
     const char *rank = getenv("CADRE_RANK");
-    int code = (int)cdr_train(&(cdr_train_args){ .common = { .quiet = true }, .recipe = argv[rank && rank[0] == '1' && argc > 2 ? 2 : 1] }, &r, &err);
+    const bool second = rank && rank[0] == '1';
+    const cdr_common quiet = { .quiet = true };
+    int code = strcmp(argv[0], "eval") == 0 ? (int)cdr_eval(&(cdr_eval_args){ .common = quiet, .model = argv[1], .adapter = second ? argv[2] : NULL }, &r, &err)
+                                            : (int)cdr_train(&(cdr_train_args){ .common = quiet, .recipe = argv[second && argc > 2 ? 2 : 1] }, &r, &err);
     printf("status %d: %s\n", code, err.text);
     cdr_result_free(&r);
     return code;
@@ -503,7 +506,7 @@ static void an_error_of_one_rank_is_everybodys(void)
     T_CHECK(new_folder(dir, sizeof dir));
     for (int k = 0; k < 3; k++) {
         (void)snprintf(path[k], sizeof path[k], "%s/%d.yaml", dir, k);
-        (void)snprintf(more[k], sizeof more[k], "version: 1\nname: apart\nmodel: {path: tiny-dense}\ndata: {train: %s/%s, tokenizer: byte}\noutput_dir: %s/run\n"
+        (void)snprintf(more[k], sizeof more[k], "version: 1\nname: apart\nmodel: {path: tiny-dense}\ndata: {train: %s/%s, tokenizer: byte, eval_fraction: 0.3}\noutput_dir: %s/run\n"
                        "train: {steps: 1, sequence_length: 32, micro_batch_tokens: 32, global_batch_tokens: 64}\nparallel: {timeout: 30s}\n%s", dir,
                        k < 2 ? bad[k].data : "text.txt", dir, k < 2 ? bad[k].more : "");
         T_CHECK(cdr_file_write(path[k], more[k], strlen(more[k]), &err) == CDR_OK);
@@ -525,6 +528,12 @@ static void an_error_of_one_rank_is_everybodys(void)
         cdr_free(log);
         T_CHECK(remove(out) == 0);
     }
+    char *train[] = { "train", path[2], path[2] }, *eval[] = { "eval", out, path[0] };
+    T_CHECK(launch_in_child(&(cdr_launch_args){ .n_ranks = 2, .log_dir = dir, .argc = 3, .argv = train }, more[0], sizeof more[0]) == 0);
+    (void)snprintf(out, sizeof out, "%s/run", dir);
+    (void)snprintf(path[0], sizeof path[0], "%s/nowhere", dir);
+    T_CHECK(launch_in_child(&(cdr_launch_args){ .n_ranks = 2, .log_dir = dir, .argc = 3, .argv = eval }, more[0], sizeof more[0]) == CDR_EDATA);
+    T_HAS(more[0], "nowhere");
     T_CHECK(cdr_remove_tree(dir, &err) == CDR_OK);
 }
 

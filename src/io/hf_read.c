@@ -63,7 +63,8 @@ static cdr_status open_reads(cdr_hf *d, cdr__hf_shard *s, cdr_err *err)
         else if (!cdr__st_is(s->st, s->fd)) {
             (void)close(s->fd);
             s->fd = -1;
-            status = cdr_fail(err, CDR_EDATA, "file.changed", "%s: another file has taken its name while it was read. Leave the directory alone, and start again", s->path);
+            status = cdr_fail(err, CDR_EDATA, "file.changed", "%s: another file has taken its name while it was read. Leave the directory alone, and start again",
+                              s->path);
         } else s->owned = access(s->path, W_OK) == 0;
     }
     pthread_mutex_unlock(&d->lock);

@@ -59,7 +59,8 @@ typedef cdr_status cdr_rows_fn(void *ctx, int64_t i_param, int64_t first_row, in
 typedef struct { const char *name; const void *data; size_t bytes; } cdr_side_file;
 typedef struct {
     const cdr_model *model;
-    cdr_hf *source;               /* the directory that this one came from: untouched tensors, carried ones and side files that a loader needs are copied byte for byte; NULL: none */
+    cdr_hf *source;               /* the directory that this one came from: untouched tensors, carried ones and the side files of a loader are copied byte for
+                                   * byte; NULL: none */
     const bool *touched;          /* by parameter: written from rows; NULL: all. Without a source all are */
     cdr_rows_fn *rows; void *ctx;
     int experts;                  /* routed experts as: -1 as the source (else the description's first format), CDR_BF16, CDR_MXFP4, CDR_F8_E4M3 (FP8_128) */
