@@ -485,7 +485,7 @@ static void consumers_say_what_they_drop(void)
     serve(m, &got, "sglang", 0, "");
     serve(m, &got, "peft", 12, "3-D expert stacks are no PEFT layout");
     cdr_lora_serve r;
-    T_CHECK(cdr_lora_serve_set(&got, m, "tgi", &r, &err) == CDR_EUSER);
+    T_CHECK(cdr_lora_serve_set(&got, m, "tgi", &r, &err) == CDR_EUSAGE);
     cdr_pool_free(pool);
 }
 

@@ -160,6 +160,30 @@ static void leaves_nothing(void)
     cdr_hf_abort(w);
 }
 
+/* What a writer left that was killed is removed by the next one of the same directory; what another one is writing stays, and so do other names. */
+static void removes_what_the_dead_left(void)
+{
+    const cdr_hf_layout layout = { .n = 0 };
+    cdr_hf_writer *w = NULL;
+    cdr_err err = { 0 };
+    char gone[100], other[100], longer[100];
+    pid_t dead = fork();
+    if (dead == 0) _exit(0);
+    T_CHECK(waitpid(dead, NULL, 0) == dead);
+    (void)snprintf(gone, sizeof gone, "killed.partial-%ld/folder", (long)dead);
+    (void)snprintf(other, sizeof other, "killed2.partial-%ld", (long)dead);
+    (void)snprintf(longer, sizeof longer, "killed.partial-%ldx", (long)dead);
+    const char *const stays[] = { "killed.partial-1", "killed.partial-", other, longer };
+    for (int i = 0; i < CDR_COUNT(stays); i++) T_CHECK(cdr_make_dirs(in_dir(stays[i]), &err) == CDR_OK);
+    T_CHECK(cdr_make_dirs(in_dir(gone), &err) == CDR_OK);
+    T_CHECK(cdr_hf_create(in_dir("killed"), &layout, &w, &err) == CDR_OK);
+    T_CHECK(!cdr_exists(in_dir(gone)));
+    *strrchr(gone, '/') = 0;
+    T_CHECK(!cdr_exists(in_dir(gone)));
+    for (int i = 0; i < CDR_COUNT(stays); i++) T_CHECK(cdr_exists(in_dir(stays[i])));
+    cdr_hf_abort(w);
+}
+
 /* ---- what must be refused ------------------------------------------------------------------------------------------ */
 static void put_index(const char *text)
 {
@@ -485,6 +509,7 @@ int main(int argc, char **argv)
     T_RUN(writes_the_hubs_files);
     T_RUN(writes_one_file_and_other_layouts);
     T_RUN(leaves_nothing);
+    T_RUN(removes_what_the_dead_left);
     T_RUN(refuses_a_hostile_index);
     T_RUN(says_what_is_missing);
     T_RUN(says_what_it_cannot_read);

@@ -281,6 +281,9 @@ static void another_model_does_not_agree(void)
     status_is(j, "plan", "verified");                                  /* so the recipe names the directory, whatever is in its name */
     T_CHECK(onboard(cdr_pool_printf(pool, "%s/no", root), work, NULL) == CDR_EDATA);
     T_HAS(err.text, "there is no such directory. Name the directory of a checkpoint");
+    const char *fresh = cdr_pool_printf(pool, "%s/work-fresh", root);
+    T_CHECK(onboard(quote, fresh, "no-such-dump.safetensors") == CDR_EDATA && !cdr_exists(fresh));
+    T_HAS(err.text, "--verify no-such-dump.safetensors: there is no such file");
 }
 
 /* Logits as integers: the comparison fails with the tensor's name, whatever else is there. */

@@ -155,7 +155,7 @@ cdr_status cdr__lora_read_dir(const char *path, const cdr_model *m, cdr_pool *po
     cdr_st *st = NULL;
     if (!cdr_exists(file))
         CDR_FAIL_ID(err, CDR_EDATA, "adapter.file", "%s: there is no adapter_model.safetensors%s", path, cdr_exists(in(pool, path, "adapter_model.bin")) ?
-                    ", but an adapter_model.bin, which is a pickle and not read. Save it with safetensors" : "");
+                    ", but an adapter_model.bin, which is a pickle and not read. Save it with safetensors" : ". Copy it there, or name the directory that has it");
     CDR_TRY(cdr_file_read(config, MAX_CONFIG, &text, &bytes, err));
     cdr_status s = cdr__lora_config_parse(config, text, bytes, pool, &c, err);
     cdr_free(text);
@@ -261,6 +261,6 @@ cdr_status cdr_lora_read(const char *path, const cdr_model *m, cdr_pool *pool, c
 {
     memset(set, 0, sizeof *set);
     set->source = cdr_pool_strdup(pool, path);
-    if (!cdr_exists(path)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.missing", "%s: does not exist", path);
+    if (!cdr_exists(path)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.missing", "%s: there is no such file or directory. Name the directory of an adapter, or a LoRA run", path);
     return one_line(cdr_lora_is_dir(path) ? cdr__lora_read_dir(path, m, pool, set, err) : cdr__lora_read_run(path, m, pool, set, err), err);
 }

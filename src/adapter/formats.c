@@ -196,7 +196,7 @@ cdr_status cdr_lora_serve_set(const cdr_lora_set *set, const cdr_model *m, const
     int n = 0;
     bool known = false;
     for (int i = 0; i < CDR_COUNT(CONSUMERS); i++) known = known || strcmp(CONSUMERS[i], consumer) == 0;
-    if (!known) CDR_FAIL_ID(err, CDR_EUSER, "adapter.consumer", "--for: \"%s\" is no consumer: peft, vllm, sglang, gguf", consumer);
+    if (!known) CDR_FAIL_ID(err, CDR_EUSAGE, "adapter.consumer", "--for: \"%s\" is no consumer: they are peft, vllm, sglang, gguf", consumer);
     *s = (cdr_lora_serve){ .consumer = consumer };
     float whole = set->rank > 0 ? (float)(set->alpha / set->rank) : 0;
     for (int i = 0; i < set->n; i++) {

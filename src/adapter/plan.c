@@ -496,7 +496,7 @@ cdr_status cdr__lora_plan_make(const cdr_lora_out *o, cdr_pool *pool, cdr__lora_
     bool known = false;
     memset(p, 0, sizeof *p);
     for (int i = 0; i < n; i++) known = known || strcmp(formats[i], o->format) == 0;
-    if (!known) CDR_FAIL_ID(err, CDR_EUSER, "adapter.format", "--format %s: is none of peft, peft-stacked, sglang, vllm, gguf", o->format);
+    if (!known) CDR_FAIL_ID(err, CDR_EUSAGE, "adapter.format", "--format %s: is none of peft, peft-stacked, sglang, vllm, gguf; of weights: hf", o->format);
     CDR_TRY(cdr__lora_names_make(o->model, pool, &w.names, err));
     if (strcmp(o->format, "gguf") == 0 && !cdr__lora_gguf_arch(o->model))
         CDR_FAIL_ID(err, CDR_EUSER, "adapter.gguf-arch", "--format gguf: llama.cpp has no architecture for %s", cdr_model_get_info(o->model)->family);

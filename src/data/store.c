@@ -34,7 +34,7 @@ static cdr_status write_at(const cdr__writer *w, const void *data, size_t bytes,
     for (const char *s = data; bytes > 0;) {
         ssize_t k = pwrite(w->fd, s, CDR_MIN(bytes, (size_t)1 << 30), at);
         if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) CDR_FAIL_ID(err, CDR_EUSER, "file.io", "%s: cannot be written; %s. Free some space, or set data.cache=none", w->path, strerror(errno));
+        if (k <= 0) CDR_FAIL_ID(err, CDR_EUSER, "file.io", "%s: cannot be written; %s. Free some space; a cache of tokens can be left out with data.cache=none", w->path, strerror(errno));
         s += k;
         bytes -= (size_t)k;
         at += k;
@@ -165,7 +165,7 @@ static cdr_status end_file(cdr__writer *w, const cdr_st_pair *meta, int n_meta, 
     if (st == CDR_OK) st = write_at(w, t.s, t.n, 8, err);
     cdr_text_free(&t);
     if (st == CDR_OK && (fsync(w->fd) != 0 || rename(w->partial, w->path) != 0))
-        st = cdr_fail(err, CDR_EUSER, "file.io", "%s: cannot be completed; %s", w->path, strerror(errno));
+        st = cdr_fail(err, CDR_EUSER, "file.io", "%s: cannot be completed; %s. Free some space, or check the disk", w->path, strerror(errno));
     return st;
 }
 

@@ -4,7 +4,8 @@
  * given, a tensor that would push the open shard over the limit closes it; one that is larger than the limit is a shard of its own, which
  * comes before the shard that is open. Names are model-00001-of-00003.safetensors, or model.safetensors where it is one. The index is
  * Python's json.dump(indent=2): metadata.total_size, then weight_map by shard and order; characters beyond ASCII as \uXXXX.
- * Files lie in DIR.partial-PID until all are synced; then the folder is renamed.
+ * Files lie in DIR.partial-PID until all are synced; then the folder is renamed. A writer that was interrupted leaves its folder, perhaps of
+ * hundreds of gigabytes: the next writer of DIR removes it.
  */
 #include "io/hf_parts.h"
 
@@ -12,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -275,6 +277,28 @@ static cdr_status create(cdr_hf_writer *w, const cdr_hf_layout *l, cdr_err *err)
     return advance(w, err);
 }
 
+/* Is name the folder of a writer of base that runs no more? */
+static bool is_stale(const char *name, const char *base)
+{
+    static const char MARK[] = ".partial-";
+    const size_t n = strlen(base), m = sizeof MARK - 1;
+    if (strncmp(name, base, n) != 0 || strncmp(name + n, MARK, m) != 0) return false;
+    char *end;
+    errno = 0;
+    const long pid = strtol(name + n + m, &end, 10);
+    return errno == 0 && *end == 0 && end != name + n + m && pid > 0 && pid <= INT_MAX && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+}
+
+static void remove_stale(const cdr_hf_writer *w)
+{
+    const char *slash = strrchr(w->dir, '/'), *base = slash ? slash + 1 : w->dir;
+    const char *parent = !slash ? "." : slash == w->dir ? "/" : cdr_pool_strndup(w->pool, w->dir, (size_t)(slash - w->dir));
+    DIR *d = opendir(parent);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        if (is_stale(e->d_name, base)) (void)cdr_remove_tree(cdr_pool_printf(w->pool, "%s/%s", parent, e->d_name), NULL);
+    if (d) closedir(d);
+}
+
 cdr_status cdr_hf_create(const char *dir, const cdr_hf_layout *l, cdr_hf_writer **out, cdr_err *err)
 {
     cdr_pool *pool = cdr_pool_new();
@@ -283,6 +307,7 @@ cdr_status cdr_hf_create(const char *dir, const cdr_hf_layout *l, cdr_hf_writer 
     while (n > 1 && dir[n - 1] == '/') n--;
     *w = (cdr_hf_writer){ .pool = pool, .dir = cdr_pool_strndup(pool, dir, n), .t = l->t, .n = l->n };
     w->partial = cdr_pool_printf(pool, "%s.partial-%ld", w->dir, (long)getpid());
+    remove_stale(w);
     cdr_status status = create(w, l, err);
     if (status != CDR_OK) cdr_hf_abort(w);
     else *out = w;

@@ -188,8 +188,9 @@ static cdr_status override_sizes(cdr__desc *d, const cdr_pairs *p, cdr_err *err)
         if (!z) {
             const char **names = cdr_pool_alloc(d->pool, sizeof *names * (size_t)(d->n_sizes + 1));
             for (int64_t k = 0; k < d->n_sizes; k++) names[k] = d->size[k].name;
-            CDR_FAIL_ID(err, CDR_EUSER, "model.unknown-size", "model.sizes: %s has no size %s.%s", d->file[0], p->p[i].name,
-                        cdr_nearest(d->pool, p->p[i].name, names, (int)d->n_sizes));
+            const char *like = cdr_nearest(d->pool, p->p[i].name, names, (int)d->n_sizes), *all = "";
+            for (int64_t k = 0; !*like && k < d->n_sizes; k++) all = cdr_pool_printf(d->pool, "%s%s%s", all, k ? ", " : " Its sizes: ", names[k]);
+            CDR_FAIL_ID(err, CDR_EUSER, "model.unknown-size", "model.sizes: %s has no size %s.%s%.600s", d->file[0], p->p[i].name, like, all);
         }
         cdr_yaml *node, scalar = { .kind = CDR_YAML_SCALAR, .text = p->p[i].text };
         node = &scalar;

@@ -6,6 +6,7 @@
 #include "recipe/recipe.h"
 #include "adapter/adapter.h"
 #include "train/adapter.h"
+#include "train/model_open.h"
 #include "train/session.h"
 
 typedef struct { cdr_text text, json; cdr_jw w; cdr_pool *pool; cdr__inspect_opts o; } look;
@@ -201,6 +202,7 @@ static cdr_status dispatch(look *k, cdr_err *err)
         if (cdr_builtin("models", p)) return inspect_description(k, err);
         CDR_FAIL_ID(err, CDR_EUSER, "inspect.missing", "%s: there is no such file or directory, and no built-in model of that name. Check the path; cadre config list prints the built-in names", p);
     }
+    CDR_TRY(cdr__readable(p, err));
     if (cdr_is_dir(p)) {
         if (cdr_lora_is_dir(p)) return cdr__inspect_adapter(p, &k->text, &k->w, err);
         if (holds(k, "manifest.json") || holds(k, "checkpoints")) return inspect_run(k, err);

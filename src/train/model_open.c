@@ -3,6 +3,8 @@
  */
 #include "train/model_open.h"
 #include "train/adapter.h"
+#include <errno.h>
+#include <unistd.h>
 
 static bool is_weights_dir(const char *path, cdr_pool *pool)
 {
@@ -45,9 +47,15 @@ static cdr_status recipe_of_run(cdr__opened *m, const cdr_common *c, cdr_err *er
     return cdr__recipe_of_ckpt(m->ck, c, m->s.pool, &m->s.r, err);
 }
 
+cdr_status cdr__readable(const char *path, cdr_err *err)
+{
+    if (access(path, cdr_is_dir(path) ? R_OK | X_OK : R_OK) == 0) return CDR_OK;
+    CDR_FAIL_ID(err, CDR_EUSER, "file.io", "%s: cannot be read; %s. Check its permissions", path, strerror(errno));
+}
+
 cdr_status cdr__model_there(const char *path, cdr_err *err)
 {
-    if (cdr_exists(path)) return CDR_OK;
+    if (cdr_exists(path)) return cdr__readable(path, err);
     CDR_FAIL_ID(err, CDR_EDATA, "model.missing", "%s: there is no such file or directory. Name a directory of weights in Hugging Face layout, a run directory, or one "
                 "checkpoint of a run", path);
 }

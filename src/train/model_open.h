@@ -20,7 +20,9 @@ typedef struct {
     const char *path;
 } cdr__opened;
 
-/* Nothing at path: an error that says what may be there. */
+/* What is there may be read. */
+cdr_status cdr__readable(const char *path, cdr_err *err);
+/* Nothing at path, or nothing that may be read: an error that says what may be there. */
 cdr_status cdr__model_there(const char *path, cdr_err *err);
 /* path: a run directory (its newest complete checkpoint), one checkpoint, or a directory with config.json. */
 cdr_status cdr__model_open(cdr__opened *m, const char *path, const cdr_common *c, cdr_err *err);

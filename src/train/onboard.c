@@ -5,13 +5,28 @@
  * A check that fails does not stop the others: the card has them all, and the exit code is 1. Source: spec/interface.md, 2.4, 7.4.
  */
 #include "train/onboard.h"
+#include "train/model_open.h"
 #include "plan/plan.h"
+
+/* A wrong name of a reference is refused before anything is written. */
+static cdr_status can_be_opened(const char *reference, cdr_err *err)
+{
+    cdr_st *st = NULL;
+    if (!cdr_exists(reference))
+        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "--verify %s: there is no such file. Take a dump of the reference, a .safetensors; doc/onboarding.md says what is "
+                    "in it", reference);
+    CDR_TRY(cdr_st_open(reference, &st, err));
+    cdr_st_close(st);
+    return CDR_OK;
+}
 
 static cdr_status read_directory(cdr__onboard *o, cdr_err *err)
 {
     if (!cdr_is_dir(o->dir))
         CDR_FAIL_ID(err, CDR_EDATA, "onboard.no-directory", "%s: %s. Name the directory of a checkpoint in Hugging Face layout, that is with config.json and *.safetensors",
                     o->dir, cdr_exists(o->dir) ? "is a file, a directory is expected" : "there is no such directory");
+    CDR_TRY(cdr__readable(o->dir, err));
+    if (o->verify) CDR_TRY(can_be_opened(o->verify, err));
     CDR_TRY(cdr_hf_open(o->dir, &o->d, err));
     cdr_model_spec spec = { .path = o->dir, .hf = o->d };
     const cdr_json *config = cdr_hf_config(o->d);

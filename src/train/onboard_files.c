@@ -155,7 +155,8 @@ void cdr__onboard_export(cdr__onboard *o)
     int n_files = 0, bad = 0;
     cdr_remove_tree(copy, &none);
     if (cdr_weights_write(copy, &out, &stat, &err)) {
-        cdr__card_error(o, CDR__ITEM_EXPORT, CDR__FAILED, &err);
+        bool disk = err.status == CDR_ERANK;                       /* no room for the copy says nothing about the checkpoint */
+        cdr__card_error(o, CDR__ITEM_EXPORT, disk ? CDR__UNVERIFIED : CDR__FAILED, &err);
         return;
     }
     bad = differing(o, copy, &stat, &n_files, &first);
