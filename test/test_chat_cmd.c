@@ -42,6 +42,28 @@ static void generate_answers_in_the_chat_format(void)
     T_STR(out, "yo the\n");
 }
 
+/* At a temperature where every id is as likely, one answer in ten begins with a special id, which is no text yet. */
+static void stop_texts_are_looked_for_where_there_is_text(void)
+{
+    const char *prompts = "";
+    for (int i = 0; i < 40; i++) prompts = cdr_pool_printf(texts, "%s --prompt %d", prompts, i);
+    T_NEAR(runf("generate %s/run --temperature 1000 --max-new-tokens 1 -q --set 'generate.stop=[\"none\"]' %s", dir, prompts), 0, 0);
+}
+
+static void what_is_not_finite_is_no_answer(void)
+{
+    T_NEAR(runf("toy kimi_k3 --out %s/toy -q", dir), 0, 0);
+    T_NEAR(runf("generate %s/toy --prompt hi --max-new-tokens 2 -q", dir), 0, 0);
+    FILE *f = fopen(in_dir("toy/model-00005-of-000005.safetensors"), "r+b");
+    T_CHECK(f && fseek(f, -2, SEEK_END) == 0 && fwrite("\xc0\x7f", 1, 2, f) == 2 && fclose(f) == 0);         /* a norm of BF16 ends in NaN */
+    T_NEAR(runf("generate %s/toy --prompt hi --max-new-tokens 2 -q", dir), 4, 0);
+    T_STR(out, "");
+    T_HAS(errors, "[generate.nonfinite]");
+    T_NEAR(runf("eval %s/toy --data %s/t.jsonl", dir, dir), 4, 0);
+    T_STR(out, "");
+    T_HAS(errors, "[eval.nonfinite]");
+}
+
 static void a_conversation_goes_through_a_pipe(void)
 {
     T_NEAR(on_run("chat", "", "hi\n\n/tokens\n/what\nhi\n/reset\n/tokens\nhi\n/quit\nhi\n"), 0, 0);
@@ -209,6 +231,8 @@ int main(int argc, char **argv)
     if (!program_open("chat-cmd")) return 1;
     train();
     T_RUN(generate_answers_in_the_chat_format);
+    T_RUN(stop_texts_are_looked_for_where_there_is_text);
+    T_RUN(what_is_not_finite_is_no_answer);
     T_RUN(a_conversation_goes_through_a_pipe);
     T_RUN(what_does_not_fit_is_left_out);
     T_RUN(what_cannot_be_is_refused);

@@ -58,6 +58,20 @@ static cdr_status feed(cdr_session *s, const int32_t *ids, int64_t first, int32_
     return CDR_OK;
 }
 
+/* Some are greater than all others, or an order of them means nothing. */
+static cdr_status check_logits(const cdr_session *s, const float *logits, int64_t position, cdr_err *err)
+{
+    float top = -INFINITY;
+    bool broken = false;
+    for (int64_t i = 0; i < s->info->vocab; i++) {
+        broken = broken || isnan(logits[i]);
+        top = fmaxf(top, logits[i]);
+    }
+    if (!broken && isfinite(top)) return CDR_OK;
+    CDR_FAIL_ID(err, CDR_ENUMERIC, "generate.nonfinite", "logits of token %lld are not finite, so none can be picked: a weight is not, or a sum overflows in %s. Try "
+                "precision.compute=f32; if that changes nothing, take the weights from their source again", (long long)position, cdr_dtype_row(s->opts.compute)->name);
+}
+
 /* Cuts text, from `from` on, before the first of the stop texts that it holds. */
 static bool stops(const cdr_strings *stop, cdr_text *text, size_t from)
 {
@@ -93,6 +107,8 @@ cdr_status cdr__model_say(cdr_session *s, const cdr_sample_opts *o, cdr_said *x,
         st = feed(s, x->ids, x->n_fed, k, logits, err);
         x->n_fed += k;
         if (st != CDR_OK || x->n_fed < x->n) continue;
+        st = check_logits(s, logits + (k - 1) * W, x->n, err);
+        if (st != CDR_OK) break;
         int32_t id = pick(o, logits + (k - 1) * W, W, c, x->n);
         if (ends(s, x, id)) break;
         x->ids[x->n++] = id;

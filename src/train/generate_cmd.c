@@ -20,7 +20,7 @@ static bool watch(void *ctx, int32_t id)
     watched *w = ctx;
     cdr_tokenizer_decode(w->s->tok, &id, 1, false, &w->text);
     for (int i = 0; w->stop && i < w->stop->n; i++)
-        if (w->stop->s[i][0] && strstr(w->text.s, w->stop->s[i])) return false;
+        if (w->stop->s[i][0] && w->text.n > 0 && strstr(w->text.s, w->stop->s[i])) return false;        /* specials have no text */
     return true;
 }
 

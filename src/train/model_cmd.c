@@ -1,5 +1,6 @@
 /* model_cmd.c: eval: held-out loss of a model from a run, a checkpoint or a directory. */
 #include "train/answers.h"
+#include <math.h>
 #include <stdlib.h>
 
 typedef struct { cdr_answers n; cdr_text text; } eval_extra;       /* of --answers: figures, and the lines that say them */
@@ -51,6 +52,9 @@ static cdr_status eval_one(const cdr_eval_args *a, const char *model, const char
     if (st == CDR_OK) st = cdr__agree(s, cdr__session_data(s, err), err);
     if (st == CDR_OK) st = cdr__model_load(&m, adapter, err);
     if (st == CDR_OK) st = cdr__evaluate(s, a->n_tokens > 0 ? a->n_tokens : CDR_ALL, sum, err);
+    if (st == CDR_OK && !isfinite(sum->loss))
+        st = cdr_fail(err, CDR_ENUMERIC, "eval.nonfinite", "cadre eval %s: the loss is not finite: a weight is not, or a sum overflows in %s. Try precision.compute=f32; if that "
+                      "changes nothing, take the weights from their source again", model, cdr_dtype_row(s->opts.compute)->name);
     if (st == CDR_OK && a->n_answers > 0) {
         cdr_answers said;
         st = cdr__answers(&m, a->n_answers, &said, err);
