@@ -1,6 +1,6 @@
 /* fuzz_tokenizer.c: any bytes as a list of ranks, as tokenizer.json, as tokenizer_config.json, as a regular expression (short ones), and as text for one of the
  * tokenizers of test/golden/tokenizer (by the length). What is refused has a message and a stable id; what is accepted gives ids that fit the room and the
- * vocabulary, and that decode; user text never gets a special id.
+ * vocabulary, and that decode; user text never gets a special id; where a text may be cut, its parts have the ids, and the borders, of the whole.
  */
 #include "tokenizer/pattern.h"
 #include "tokenizer/tokenizer.h"
@@ -34,6 +34,18 @@ static void use(const cdr_tokenizer *tok, const char *text, size_t n)
     }
 }
 
+static void cut(const cdr_tokenizer *tok, const char *text, size_t n)
+{
+    size_t at = n > 1 ? cdr_tokenizer_cut(tok, text, n, n / 3 + 1) : n;
+    if (at >= n) return;
+    int32_t *whole = cdr_alloc(sizeof *whole * (size_t)cdr_tokenizer_room(tok, n)), *parts = cdr_alloc(sizeof *parts * (size_t)(cdr_tokenizer_room(tok, n) + 32));
+    int64_t k = cdr_tokenizer_encode(tok, text, n, whole), m = cdr_tokenizer_encode(tok, text, at, parts);
+    m += cdr_tokenizer_encode(tok, text + at, n - at, parts + m);
+    CDR_CHECK(m == k && memcmp(whole, parts, sizeof *whole * (size_t)k) == 0);
+    cdr_free(whole);
+    cdr_free(parts);
+}
+
 static char dir[64];
 
 static void put(const char *name, const char *data, size_t n)
@@ -49,8 +61,10 @@ static void open_it(const char *type, const char *file)
     cdr_err err = { 0 };
     cdr_tokenizer *tok = NULL;
     cdr_status st = cdr_tokenizer_open(&(cdr_tokenizer_spec){ .type = type, .dir = dir, .file = file }, &tok, &err);
-    if (st == CDR_OK) use(tok, SAMPLE, sizeof SAMPLE - 1);
-    else CDR_CHECK(err.status == st && err.id[0] && err.text[0] && !tok);
+    if (st == CDR_OK) {
+        use(tok, SAMPLE, sizeof SAMPLE - 1);
+        cut(tok, SAMPLE, sizeof SAMPLE - 1);
+    } else CDR_CHECK(err.status == st && err.id[0] && err.text[0] && !tok);
     cdr_tokenizer_close(tok);
 }
 
@@ -69,18 +83,41 @@ static void make_dir(void)
     put("tokenizer_config.json", "{}", 2);
 }
 
+enum { N_SAMPLE = sizeof SAMPLE - 1 };
+
+/* begins[i]: a piece of text[from] .. text[to - 1] begins at i. */
+static void borders(const cdr__pattern *p, size_t from, size_t to, bool begins[N_SAMPLE])
+{
+    for (size_t i = from, k; i < to; i += k) {
+        k = cdr__pattern_piece(p, SAMPLE + i, to - i);
+        CDR_CHECK(k > 0 && k <= to - i);
+        begins[i] = true;
+    }
+}
+
+static void cuts(const cdr__pattern *p)
+{
+    bool whole[N_SAMPLE] = { 0 };
+    borders(p, 0, N_SAMPLE, whole);
+    for (size_t at = 1; at < N_SAMPLE; at++) {
+        bool parts[N_SAMPLE] = { 0 };
+        int kind = (signed char)SAMPLE[at - 1] < 0 ? CDR__CUT_NONE : cdr__pattern_cut(p, SAMPLE, at, N_SAMPLE);
+        if (kind == CDR__CUT_NONE) continue;
+        borders(p, 0, at, parts);
+        borders(p, at, N_SAMPLE, parts);
+        if (kind == CDR__CUT_INSIDE) parts[at] = whole[at];
+        CDR_CHECK(memcmp(whole, parts, sizeof whole) == 0);
+    }
+}
+
 static void pattern(const char *data, size_t n)
 {
     cdr_pool *pool = cdr_pool_new();
     const cdr__pattern *p = NULL;
     cdr_err err = { 0 };
     char *regex = cdr_pool_strndup(pool, data, n);
-    if (cdr__pattern_compile(regex, "fuzz", pool, &p, &err) == CDR_OK) {
-        for (size_t i = 0, k; i < sizeof SAMPLE - 1; i += k) {
-            k = cdr__pattern_piece(p, SAMPLE + i, sizeof SAMPLE - 1 - i);
-            CDR_CHECK(k > 0 && k <= sizeof SAMPLE - 1 - i);
-        }
-    } else if (err.status != CDR_OK) CDR_CHECK(err.id[0] && err.text[0]);
+    if (cdr__pattern_compile(regex, "fuzz", pool, &p, &err) == CDR_OK) cuts(p);
+    else if (err.status != CDR_OK) CDR_CHECK(err.id[0] && err.text[0]);
     cdr_pool_free(pool);
 }
 
@@ -105,6 +142,7 @@ static void text(const char *data, size_t n)
     cdr_tokenizer_spec s = { .type = i ? "hf_bpe" : "tiktoken", .dir = "test/golden/tokenizer", .file = file[i] };
     if (!tok[i]) CDR_CHECK(cdr_tokenizer_open(&s, &tok[i], &err) == CDR_OK);
     use(tok[i], data, n);
+    cut(tok[i], data, n);
     compose(data, n);
 }
 
