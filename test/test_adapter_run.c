@@ -34,6 +34,7 @@ static cdr_status run(const call *c, cdr_result *r, cdr_err *err)
                                             .force = force },
                          r, err);
     }
+    if (strcmp(c->verb, "export") == 0) return cdr_export(&(cdr_export_args){ .common = q, .source = c->a, .format = "hf", .out = c->b }, r, err);
     if (strcmp(c->verb, "eval") == 0) {
         char config[1300];
         (void)snprintf(config, sizeof config, "%s/config.json", c->a);      /* weights alone have no data of their own */
@@ -405,6 +406,10 @@ static void a_trained_run_takes_an_adapter(void)
         loss[i] = with.loss;
     }
     T_CHECK(own > 0 && loss[0] == own && loss[1] != own && loss[1] != go("eval", in_dir("full1"), NULL).loss);
+    ok(go("export", in_dir("full1"), in_dir("full1-hf")));              /* what was trained after that run, on its weights as a directory */
+    put_recipe("after", in_dir("full1-hf"), "lora: {rank: 4, targets: [q_a_proj]}\noptimizer: {learning_rate: 1.0e-2}\ncheckpoint: {final: none}\n");
+    ok(go("train", in_dir("after.yaml"), NULL));
+    ok(go("eval", in_dir("full1"), in_dir("after")));
     put_recipe("part", model, "optimizer: {learning_rate: 1.0e-2}\n");
     (void)snprintf(text, sizeof text, "sed -e 's/indexer: frozen/trainable: [o_proj]/' %s > %s.yaml", in_dir("part.yaml"), in_dir("part1"));
     T_CHECK(system(text) == 0);

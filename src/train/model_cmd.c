@@ -53,8 +53,8 @@ static cdr_status eval_one(const cdr_eval_args *a, const char *model, const char
     if (st == CDR_OK) st = cdr__model_load(&m, adapter, err);
     if (st == CDR_OK) st = cdr__evaluate(s, a->n_tokens > 0 ? a->n_tokens : CDR_ALL, sum, err);
     if (st == CDR_OK && !isfinite(sum->loss))
-        st = cdr_fail(err, CDR_ENUMERIC, "eval.nonfinite", "cadre eval %s: the loss is not finite: a weight is not, or a sum overflows in %s. Try precision.compute=f32; if that "
-                      "changes nothing, take the weights from their source again", model, cdr_dtype_row(s->opts.compute)->name);
+        st = cdr_fail(err, CDR_ENUMERIC, "eval.nonfinite", "cadre eval %s: the loss is not finite: a weight is not, or a sum overflows in %s. Try "
+                      "precision.compute=f32; if that changes nothing, take the weights from their source again", model, cdr_dtype_row(s->opts.compute)->name);
     if (st == CDR_OK && a->n_answers > 0) {
         cdr_answers said;
         st = cdr__answers(&m, a->n_answers, &said, err);

@@ -108,8 +108,20 @@ static cdr_status compile_still(cdr__opened *m, const char *adapter, cdr_err *er
     s->opts.infer_only = true;
     s->opts.n_micro = 1;
     if (!m->ck && !adapter) hold_still(s);
-    s->unasked = !m->ck && !(s->adapter && s->adapter->has_hash);
-    return cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err);
+    CDR_TRY(cdr_compile(&s->opts, &s->builder, s->pool, &s->bundle, err));
+    s->unasked = m->ck ? !cdr__restore_needs_base(s, m->ck) : !(s->adapter && s->adapter->has_hash);
+    return CDR_OK;
+}
+
+/* A run that trained all of its model is a base of its own, which has no hash: the directory that it began with says nothing about it. */
+static cdr_status adapter_fits(const cdr__opened *m, cdr_err *err)
+{
+    const cdr_session *s = &m->s;
+    if (!m->ck || !s->adapter || cdr__restore_needs_base(s, m->ck)) return cdr__adapter_base(s, err);
+    if (s->rank == 0)
+        cdr_log(CDR_LOG_WARNING, "--adapter: %s trained all of its weights; whether %s was trained on them is not known, only that it fits in shape", m->path,
+                s->adapter->source);
+    return CDR_OK;
 }
 
 cdr_status cdr__model_load(cdr__opened *m, const char *adapter, cdr_err *err)
@@ -118,7 +130,7 @@ cdr_status cdr__model_load(cdr__opened *m, const char *adapter, cdr_err *err)
     cdr_restored at = { 0 };
     CDR_TRY(cdr__agree(s, compile_still(m, adapter, err), err));
     CDR_TRY(cdr__session_device(s, err));
-    CDR_TRY(cdr__adapter_base(s, err));
+    CDR_TRY(adapter_fits(m, err));
     cdr_status st = m->ck ? cdr__restore(s, m->ck, (cdr_restore_opts){ .states = false }, &at, err) : cdr__session_weights(s, err);
     if (st == CDR_OK) st = cdr__adapter_put(s, err);
     return cdr__agree(s, st, err);

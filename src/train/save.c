@@ -228,14 +228,19 @@ static const char *held_as(const cdr_session *s, const cdr_ckpt *ck, const cdr_p
 
 /* Parameters that are frozen here and that the checkpoint does not hold are those of the base, or what the seed draws, as they were in the run that
  * wrote it. A run that trained all of them and is held still now (an adapter beside it, generation) needs no base. */
-static cdr_status restore_params(cdr_session *s, cdr_ckpt *ck, bool states, cdr_err *err)
+bool cdr__restore_needs_base(const cdr_session *s, const cdr_ckpt *ck)
 {
     bool of_base = false;
     for (int32_t i = 0; i < s->bundle.n_params && !of_base; i++) {
         const cdr_param *q = &s->bundle.params[i];
         of_base = q->train == CDR_FROZEN && !q->adapter && !held_as(s, ck, q);
     }
-    if (of_base) {
+    return of_base;
+}
+
+static cdr_status restore_params(cdr_session *s, cdr_ckpt *ck, bool states, cdr_err *err)
+{
+    if (cdr__restore_needs_base(s, ck)) {
         CDR_TRY(cdr__session_same_base(s, ck, err));
         CDR_TRY(cdr__session_weights(s, err));
     }

@@ -145,6 +145,8 @@ cdr_status cdr__save(cdr_session *s, int64_t step, int64_t tokens, int64_t train
 typedef struct { int64_t step, tokens, trained; double best_eval; int from_ranks; char path[600]; } cdr_restored;
 /* other_data: another corpus or order than the checkpoint's is said, not refused (--allow-change). */
 typedef struct { bool states, other_data; } cdr_restore_opts;
+/* Is any parameter, frozen as the session is compiled, the base's and not the checkpoint's? */
+bool cdr__restore_needs_base(const cdr_session *s, const cdr_ckpt *ck);
 cdr_status cdr__restore(cdr_session *s, cdr_ckpt *ck, cdr_restore_opts o, cdr_restored *out, cdr_err *err);
 
 /* FLOP/s of this rank's threads on products of dtype: the best ever measured here; 0: unknown (not a CPU). */
