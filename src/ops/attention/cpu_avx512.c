@@ -1,14 +1,10 @@
 /* attention with AVX-512: the vector and the register tile of attention_simd.h.
  * Tile 12 x 32: 24 accumulators, 2 vectors of B, a broadcast of A = 27 of 32 registers; a step is 24 FMA beside 2 loads
  * and 12 broadcasts. */
-#include "ops/attention/vector_avx512_simd.h"
+#include "ops/vf_avx512_simd.h"
+#include "ops/attention/tile_simd.h"
 
 enum { MR = 12, NV = 2 };
-/* The accumulators are named: gcc 12 moves an array of them through the stack before and after the loop. */
-#define FIRST(lo, hi, row) vf lo = add ? v_load(c + (row) * c_row) : v_set(0.0f), hi = add ? v_load(c + (row) * c_row + V_LANES) : v_set(0.0f);
-#define STEP(lo, hi, at) { vf x = v_set(*(at)); lo = v_fma(x, b0, lo); hi = v_fma(x, b1, hi); }
-#define LAST(lo, hi, row) v_store(c + (row) * c_row, lo); v_store(c + (row) * c_row + V_LANES, hi);
-
 /* C[MR][NB] (+)= sum over k of a[i * a_row + k * a_k] b[k * b_row + j], ascending k */
 static inline __attribute__((always_inline)) void tile(int64_t k, const float *CDR_RESTRICT a, int64_t a_row, int64_t a_k,
                                                        const float *CDR_RESTRICT b, int64_t b_row, float *CDR_RESTRICT c, int64_t c_row, bool add)

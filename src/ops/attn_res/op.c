@@ -12,6 +12,7 @@
  * Everything is F32; h is rounded once. A bank row's gradient has many writers, so the compiler makes it F32 and adds. */
 #include "ops/attn_res/attn_res.h"
 #include "ops/cpu.h"
+#include "ops/rowwise.h"
 
 cdr_val cdr_attn_res(cdr_graph *g, const cdr_val *rows, int n, cdr_val proj_1D, cdr_val norm_D, float eps)
 {
@@ -79,17 +80,9 @@ static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, con
     return CDR_OK;
 }
 
-static cdr_cost cost_of(double flop, int n_in, int n_out, const cdr_type *t)
-{
-    cdr_cost c = { .flop = flop };
-    for (int i = 0; i < n_in; i++) c.read += (double)cdr_type_bytes(&t[i]);
-    for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c.write += (double)cdr_type_bytes(&t[i]);
-    return c;
-}
-
 static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
-    return cost_of(6.0 * ((const cdr_attn_res_attr *)attr)->n * (double)cdr_type_elems(&t[0]), n_in, n_out, t);
+    return cdr__cost_of(6.0 * ((const cdr_attn_res_attr *)attr)->n * (double)cdr_type_elems(&t[0]), n_in, n_out, t);
 }
 
 static const cdr_kernel kernels[] = {
@@ -122,7 +115,7 @@ static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int 
 
 static cdr_cost cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
-    return cost_of(13.0 * ((const cdr_attn_res_attr *)attr)->n * (double)cdr_type_elems(&t[0]), n_in, n_out, t);
+    return cdr__cost_of(13.0 * ((const cdr_attn_res_attr *)attr)->n * (double)cdr_type_elems(&t[0]), n_in, n_out, t);
 }
 
 static const cdr_kernel kernels_bwd[] = {

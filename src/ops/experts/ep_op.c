@@ -256,23 +256,8 @@ ENTRIES(amx)
 /* The same bits as experts and experts_bwd have in the same class, so the classes are theirs. */
 #define FWD(isa) .work_bytes = work_##isa, .run = fwd_##isa
 #define BWD(isa) .work_bytes = bwd_work_##isa, .run = bwd_##isa
-const cdr_kernel cdr__experts_ep_kernels[] = {
-    { .name = "amx", .bits = "experts/amx", .needs = CDR_ISA_AMX | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_reject, FWD(amx) },
-    { .name = "avx512_bf16", .bits = "experts/bf16dot", .needs = CDR_ISA_AVX512_BF16 | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_reject, FWD(avx512_bf16) },
-    { .name = "avx512", .bits = "experts/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, FWD(avx512) },
-    { .name = "avx2", .bits = "experts/fma", .needs = CDR_ISA_AVX2, FWD(avx2) },
-    { .name = "base", .bits = "experts/base", FWD(base) },
-    { .name = NULL }
-};
-const cdr_kernel cdr__experts_ep_bwd_kernels[] = {
-    { .name = "amx", .bits = "experts_bwd/amx", .needs = CDR_ISA_AMX | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_bwd_reject, BWD(amx) },
-    { .name = "avx512_bf16", .bits = "experts_bwd/bf16dot", .needs = CDR_ISA_AVX512_BF16 | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_bwd_reject,
-      BWD(avx512_bf16) },
-    { .name = "avx512", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, BWD(avx512) },
-    { .name = "avx2", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX2, BWD(avx2) },
-    { .name = "base", .bits = "experts_bwd/base", BWD(base) },
-    { .name = NULL }
-};
+const cdr_kernel cdr__experts_ep_kernels[] = { CDR__EXPERTS_ROWS("experts", cdr__experts_reject, FWD) };
+const cdr_kernel cdr__experts_ep_bwd_kernels[] = { CDR__EXPERTS_ROWS("experts_bwd", cdr__experts_bwd_reject, BWD) };
 
 /* Local stacks that are packed may be mapped, but not where matrices move between ranks: where there are slots. */
 int cdr__experts_ep_layout(const cdr_kernel *k, int i, const cdr_type *t)

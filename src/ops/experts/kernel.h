@@ -166,4 +166,13 @@ cdr_status cdr__experts_fwd(const cdr_args *a, const cdr__experts_isa *isa);
 cdr_status cdr__experts_bwd(const cdr_args *a, const cdr__experts_isa *isa);
 size_t cdr__experts_fwd_bytes(const cdr__experts_isa *isa, const void *attr, const cdr_type *t, int n_threads);
 size_t cdr__experts_bwd_bytes(const cdr__experts_isa *isa, const void *attr, const cdr_type *t, int n_threads);
+/* Rows of a kernel table, best first: of the numeric classes CLASS "/amx" and so on; RUN(isa): .work_bytes and .run; REJECT: of products of BF16. */
+#define CDR__EXPERTS_ROWS(CLASS, REJECT, RUN) \
+    { .name = "amx", .bits = CLASS "/amx", .needs = CDR_ISA_AMX | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = REJECT, RUN(amx) }, \
+    { .name = "avx512_bf16", .bits = CLASS "/bf16dot", .needs = CDR_ISA_AVX512_BF16 | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = REJECT, RUN(avx512_bf16) }, \
+    { .name = "avx512", .bits = CLASS "/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, RUN(avx512) }, \
+    { .name = "avx2", .bits = CLASS "/fma", .needs = CDR_ISA_AVX2, RUN(avx2) }, \
+    { .name = "base", .bits = CLASS "/base", RUN(base) }, \
+    { .name = NULL }
+
 #endif

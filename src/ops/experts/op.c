@@ -24,9 +24,7 @@
  * between ranks. Nothing depends on capacity or threads.
  * Products of BF16 (classes bf16dot, amx) round du, dg and dc to BF16 and take h as a sum of two; (5), (6) are F32 in all.
  * Weights are addressed by an offset table where there is one, never by stride alone. All offsets are 64 bits. */
-#include "ops/experts/experts.h"
-#include "ops/cpu.h"
-#include "ops/linear/gemm_isa.h"
+#include "ops/experts/kernel.h"
 
 cdr_val cdr_experts(cdr_graph *g, cdr_val x, cdr_val p, cdr_val perm, cdr_val offs, cdr_val pos, cdr_val w1, cdr_val w3, cdr_val w2,
                     cdr_val table, const cdr_experts_adapter adapters[3], const cdr_experts_attr *a, bool keep_gate_up)
@@ -288,24 +286,9 @@ const char *cdr__experts_bwd_reject(const void *attr, int n_in, int n_out, const
  * in all: pairs of rows would depend on where an expert's rows are cut. */
 #define FWD(isa) .work_bytes = cdr__experts_work_##isa, .run = cdr__experts_fwd_##isa
 #define BWD(isa) .work_bytes = cdr__experts_bwd_work_##isa, .run = cdr__experts_bwd_##isa
-static const cdr_kernel kernels[] = {
-    { .name = "amx", .bits = "experts/amx", .needs = CDR_ISA_AMX | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_reject, FWD(amx) },
-    { .name = "avx512_bf16", .bits = "experts/bf16dot", .needs = CDR_ISA_AVX512_BF16 | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_reject, FWD(avx512_bf16) },
-    { .name = "avx512", .bits = "experts/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, FWD(avx512) },
-    { .name = "avx2", .bits = "experts/fma", .needs = CDR_ISA_AVX2, FWD(avx2) },
-    { .name = "base", .bits = "experts/base", FWD(base) },
-    { .name = NULL }
-};
+static const cdr_kernel kernels[] = { CDR__EXPERTS_ROWS("experts", cdr__experts_reject, FWD) };
 
-static const cdr_kernel kernels_bwd[] = {
-    { .name = "amx", .bits = "experts_bwd/amx", .needs = CDR_ISA_AMX | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_bwd_reject, BWD(amx) },
-    { .name = "avx512_bf16", .bits = "experts_bwd/bf16dot", .needs = CDR_ISA_AVX512_BF16 | CDR_ISA_AVX512 | CDR_ISA_AVX2, .reject = cdr__experts_bwd_reject,
-      BWD(avx512_bf16) },
-    { .name = "avx512", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX512 | CDR_ISA_AVX2, BWD(avx512) },
-    { .name = "avx2", .bits = "experts_bwd/fma", .needs = CDR_ISA_AVX2, BWD(avx2) },
-    { .name = "base", .bits = "experts_bwd/base", BWD(base) },
-    { .name = NULL }
-};
+static const cdr_kernel kernels_bwd[] = { CDR__EXPERTS_ROWS("experts_bwd", cdr__experts_bwd_reject, BWD) };
 
 /* Of weights without a table of their own: packed ones where a file has them */
 int cdr__experts_maps(const cdr_type *fwd, int m)

@@ -166,9 +166,7 @@ static void pack_made(const experts *x, const panels *w, const part *q)
 /* Element (i, p) of a matrix in panels, in elements from the first */
 static int64_t panel_at(const cdr_type *t, int64_t i, int64_t p)
 {
-    const cdr_layout_info *l = cdr_layout_row(t->layout);
-    const int64_t R = l->rows, P = l->pair, cols = round_up(t->n[2], P);
-    return i / R * R * cols + p / P * R * P + i % R * P + p % P;
+    return cdr__panel_elem(t->layout, t->n[2], i, p);
 }
 
 static uint32_t unit_at(const cdr_type *t, int pair, const char *base, int64_t i, int64_t p)

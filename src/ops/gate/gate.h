@@ -21,12 +21,6 @@ cdr_val cdr_gate(cdr_graph *g, cdr_val o_TP, cdr_val logit_TP);
 /* ---- inside of the folder: references and kernels, for the tables in op.c -------------------------------------- */
 void cdr__gate_ref(const cdr_ref_args *a);
 void cdr__gate_bwd_ref(const cdr_ref_args *a);
-typedef struct {                     /* what is done to a row; one table per instruction set, the same bits in all (rows.inc) */
-    void (*forward)(const cdr_args *a, int64_t t, bool stream);
-    void (*backward)(const cdr_args *a, int64_t t);
-} cdr__gate_rows;
-cdr_status cdr__gate_fwd(const cdr_args *a, const cdr__gate_rows *rows);
-cdr_status cdr__gate_bwd(const cdr_args *a, const cdr__gate_rows *rows);
 cdr_status cdr__gate_fwd_base(const cdr_args *a);
 cdr_status cdr__gate_bwd_base(const cdr_args *a);
 cdr_status cdr__gate_fwd_avx2(const cdr_args *a);

@@ -6,6 +6,7 @@
  * in F32 (spec/model.md, 3.2). o may be F32 beside BF16 logits: attention's output before any rounding. Nothing is kept. */
 #include "ops/gate/gate.h"
 #include "ops/cpu.h"
+#include "ops/rowwise.h"
 
 cdr_val cdr_gate(cdr_graph *g, cdr_val o_TP, cdr_val logit_TP)
 {
@@ -13,21 +14,10 @@ cdr_val cdr_gate(cdr_graph *g, cdr_val o_TP, cdr_val logit_TP)
     return cdr_graph_call1(g, &cdr_op_gate, NULL, 2, in);
 }
 
-static cdr_status infer_same(const char *op, int n_in, int want_in, const cdr_type *in, cdr_err *e)
-{
-    if (n_in != want_in) CDR_FAIL(e, CDR_EINVAL, "%s: takes %d operands, got %d", op, want_in, n_in);
-    for (int i = 0; i < n_in; i++) {
-        if (!cdr_is_real(&in[i]) || in[i].layout != CDR_ROWS)
-            CDR_FAIL(e, CDR_EINVAL, "%s: operand %d must be rows of a float format", op, i);
-        if (!cdr_same_shape(&in[i], &in[0])) CDR_FAIL(e, CDR_EINVAL, "%s: operand %d has another shape than operand 0", op, i);
-    }
-    return CDR_OK;
-}
-
 static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     (void)attr;
-    CDR_TRY(infer_same("gate", n_in, 2, in, e));
+    CDR_TRY(cdr__rows_alike("gate", n_in, 2, in, e));
     *n_out = 1;
     out[0] = cdr_dense_like(&in[0], in[1].dtype);
     return CDR_OK;
@@ -36,22 +26,13 @@ static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_o
 static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, const bool *want, cdr_val *din, cdr_err *e)
 {
     (void)e;
-    if (dout[0] == CDR_NONE) return CDR_OK;
-    cdr_val in[] = { dout[0], cdr_graph_in(g, c, 0), cdr_graph_in(g, c, 1) };
-    cdr_val out[] = { want[0] ? CDR_NEW : CDR_NONE, want[1] ? CDR_NEW : CDR_NONE };
-    if (cdr_graph_call(g, &cdr_op_gate_bwd, NULL, 3, in, 2, out) < 0) return CDR_EINVAL;
-    din[0] = out[0];
-    din[1] = out[1];
-    return CDR_OK;
+    return cdr__grad_of_two(g, c, &cdr_op_gate_bwd, dout, want, din);
 }
 
 static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     (void)attr;
-    cdr_cost c = { .flop = (n_in == 2 ? 19.0 : 40.0) * (double)cdr_type_elems(&t[0]) };    /* most of it is e^x */
-    for (int i = 0; i < n_in; i++) c.read += (double)cdr_type_bytes(&t[i]);
-    for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c.write += (double)cdr_type_bytes(&t[i]);
-    return c;
+    return cdr__cost_of((n_in == 2 ? 19.0 : 40.0) * (double)cdr_type_elems(&t[0]), n_in, n_out, t);      /* most of it is e^x */
 }
 
 static const cdr_kernel kernels[] = {
@@ -68,11 +49,7 @@ const cdr_op cdr_op_gate = {
 static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     (void)attr;
-    CDR_TRY(infer_same("gate_bwd", n_in, 3, in, e));
-    *n_out = 2;
-    out[0] = cdr_dense_like(&in[1], in[1].dtype);
-    out[1] = cdr_dense_like(&in[2], in[2].dtype);
-    return CDR_OK;
+    return cdr__rows_alike_bwd("gate_bwd", n_in, in, n_out, out, e);
 }
 
 static const cdr_kernel kernels_bwd[] = {

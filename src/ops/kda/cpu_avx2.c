@@ -7,18 +7,9 @@
  * 36 KiB, of which the first cache holds none; on Emerald Rapids equal with AVX2, 39.6 and 137 ms with AVX-512. A state kept every 16 or 32
  * rows (24 and 15 MiB) instead of every 64 (11 MiB): backward with AVX-512 120 and 119 ms. restrict in a block instead of functions of
  * restrict parameters: gcc 12 leaves the loop over pairs scalar. */
-#include "base/base.h"
-#include <immintrin.h>
+#include "ops/vf_avx2_simd.h"
 
-#define V_LANES 8
 #define MAX_NV 3
-typedef __m256 vf;
-static inline vf v_set(float x) { return _mm256_set1_ps(x); }
-static inline vf v_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline void v_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
-static inline vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-static inline vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
-
 #include "ops/kda/sweep.inc"
 
 cdr_status cdr__kda_fwd_avx2(const cdr_args *a) { return fwd(a); }

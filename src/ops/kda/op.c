@@ -33,6 +33,7 @@
  * once more. What is F32, and how e^(G_i - G_j) is evaluated: chunk.inc. */
 #include "ops/kda/kda.h"
 #include "ops/cpu.h"
+#include "ops/rowwise.h"
 
 cdr_val cdr_kda(cdr_graph *g, const cdr_val in[11], cdr_val state, const cdr_kda_attr *a)
 {
@@ -102,10 +103,7 @@ static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     const cdr_kda_attr *at = attr;
     double d = at->dim, C = CDR__KDA_ROWS, rows = (double)t[CDR__KDA_Q].n[0] * at->heads;
-    cdr_cost c = { .flop = rows * (6 * d * d + 4 * C * d + 100 * d) };
-    for (int i = 0; i < n_in; i++) c.read += (double)cdr_type_bytes(&t[i]);
-    for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c.write += (double)cdr_type_bytes(&t[i]);
-    return c;
+    return cdr__cost_of(rows * (6 * d * d + 4 * C * d + 100 * d), n_in, n_out, t);
 }
 
 static const cdr_kernel kernels[] = {

@@ -7,22 +7,13 @@
  * m and r are made again in the backward from x: two sums over a row that is in cache anyway, and nothing to keep. */
 #include "ops/layernorm/layernorm.h"
 #include "ops/cpu.h"
-
-static cdr_status rows_and_gain(const char *op, const cdr_type *x, const cdr_type *w, cdr_err *e)
-{
-    if (!cdr_is_real(x) || !cdr_is_real(w)) CDR_FAIL(e, CDR_EINVAL, "%s: x and the gain must be numbers of a float format", op);
-    if (x->layout != CDR_ROWS || w->layout != CDR_ROWS) CDR_FAIL(e, CDR_EINVAL, "%s: x and the gain must lie in rows", op);
-    if (x->n_dim < 1 || cdr_type_cols(x) < 1) CDR_FAIL(e, CDR_EINVAL, "%s: x has no axis to normalise", op);
-    if (w->n_dim != 1 || w->n[0] != cdr_type_cols(x))
-        CDR_FAIL(e, CDR_EINVAL, "%s: gain has %lld elements, x has D = %lld", op, (long long)cdr_type_elems(w), (long long)cdr_type_cols(x));
-    return CDR_OK;
-}
+#include "ops/rowwise.h"
 
 static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     const cdr_layernorm_attr *at = attr;
     if (n_in != 3) CDR_FAIL(e, CDR_EINVAL, "layernorm: takes x, a gain and a bias (or none), got %d operands", n_in);
-    CDR_TRY(rows_and_gain("layernorm", &in[CDR__LN_X], &in[CDR__LN_W], e));
+    CDR_TRY(cdr__rows_and_gain("layernorm", &in[CDR__LN_X], &in[CDR__LN_W], e));
     const cdr_type *b = &in[CDR__LN_B];
     if (!cdr_absent(b) && (!cdr_is_real(b) || b->layout != CDR_ROWS || b->n_dim != 1 || b->n[0] != in[CDR__LN_W].n[0]))
         CDR_FAIL(e, CDR_EINVAL, "layernorm: the bias must be of a float format with %lld elements", (long long)in[CDR__LN_W].n[0]);
@@ -43,29 +34,22 @@ static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, con
     return CDR_OK;
 }
 
-static cdr_cost cost_of(double flop_per, int64_t elems, int n_in, int n_out, const cdr_type *t)
-{
-    cdr_cost c = { .flop = flop_per * (double)elems };
-    for (int i = 0; i < n_in; i++) if (!cdr_absent(&t[i])) c.read += (double)cdr_type_bytes(&t[i]);
-    for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c.write += (double)cdr_type_bytes(&t[i]);
-    return c;
-}
 static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     (void)attr;
-    return cost_of(7, cdr_type_elems(&t[CDR__LN_X]), n_in, n_out, t);
+    return cdr__cost_of(7 * (double)cdr_type_elems(&t[CDR__LN_X]), n_in, n_out, t);
 }
 static cdr_cost cost_bwd(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     (void)attr;
-    return cost_of(17, cdr_type_elems(&t[CDR__LNB_X]), n_in, n_out, t);
+    return cdr__cost_of(17 * (double)cdr_type_elems(&t[CDR__LNB_X]), n_in, n_out, t);
 }
 
 static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     (void)attr;
     if (n_in != 3) CDR_FAIL(e, CDR_EINVAL, "layernorm_bwd: takes dy, x and a gain, got %d operands", n_in);
-    CDR_TRY(rows_and_gain("layernorm_bwd", &in[CDR__LNB_X], &in[CDR__LNB_W], e));
+    CDR_TRY(cdr__rows_and_gain("layernorm_bwd", &in[CDR__LNB_X], &in[CDR__LNB_W], e));
     if (!cdr_is_real(&in[CDR__LNB_DY]) || in[CDR__LNB_DY].layout != CDR_ROWS || !cdr_same_shape(&in[CDR__LNB_DY], &in[CDR__LNB_X]))
         CDR_FAIL(e, CDR_EINVAL, "layernorm_bwd: dy must have the shape of x");
     *n_out = 3;

@@ -7,10 +7,10 @@
  * Tried, two threads: a packed B that they share, meeting at barriers (278 at best); B not in pieces (205); pieces of 64 to 1024
  * units (equal). */
 #include "ops/linear/gemm_simd.h"
+#include "ops/linear/tile_avx512_simd.h"
 
 enum { MR = 6, NR = 64, PAIR = 1 };
 
-/* Accumulators are 24 named variables: gcc 12 keeps an array of them in memory. rows is a constant where it is inlined. */
 #define ROW(r, x, c0, c1, c2, c3) \
     if (rows > (r)) { \
         const __m512 a_ = _mm512_set1_ps(*(x)); \
@@ -18,20 +18,6 @@ enum { MR = 6, NR = 64, PAIR = 1 };
         c1 = _mm512_fmadd_ps(a_, b1, c1); \
         c2 = _mm512_fmadd_ps(a_, b2, c2); \
         c3 = _mm512_fmadd_ps(a_, b3, c3); \
-    }
-#define LOAD(r, c0, c1, c2, c3) \
-    if (rows > (r)) { \
-        c0 = _mm512_loadu_ps(old + (r) * ldo); \
-        c1 = _mm512_loadu_ps(old + (r) * ldo + 16); \
-        c2 = _mm512_loadu_ps(old + (r) * ldo + 32); \
-        c3 = _mm512_loadu_ps(old + (r) * ldo + 48); \
-    }
-#define STORE(r, c0, c1, c2, c3) \
-    if (rows > (r)) { \
-        _mm512_storeu_ps(t->c + (r) * t->ldc, c0); \
-        _mm512_storeu_ps(t->c + (r) * t->ldc + 16, c1); \
-        _mm512_storeu_ps(t->c + (r) * t->ldc + 32, c2); \
-        _mm512_storeu_ps(t->c + (r) * t->ldc + 48, c3); \
     }
 
 CDR__INLINE __m512 widen16(const uint16_t *p)
@@ -47,15 +33,10 @@ CDR__INLINE void tile_avx512(const cdr__tile *t, const int rows, const bool narr
     const float *b = (const float *)(const void *)t->b, *a = (const float *)(const void *)t->a;
     const int64_t row = t->a_row, row3 = 3 * row, col = t->a_col;
     const char *ahead = t->ahead;
-    const __m512 z = _mm512_setzero_ps();
-    __m512 c00 = z, c01 = z, c02 = z, c03 = z, c10 = z, c11 = z, c12 = z, c13 = z, c20 = z, c21 = z, c22 = z, c23 = z;
-    __m512 c30 = z, c31 = z, c32 = z, c33 = z, c40 = z, c41 = z, c42 = z, c43 = z, c50 = z, c51 = z, c52 = z, c53 = z;
+    ACCUMULATORS;
     const float *old = t->old ? t->old : t->c;
     const int64_t ldo = t->old ? NR : t->ldc;
-    if (!t->first) {
-        LOAD(0, c00, c01, c02, c03) LOAD(1, c10, c11, c12, c13) LOAD(2, c20, c21, c22, c23)
-        LOAD(3, c30, c31, c32, c33) LOAD(4, c40, c41, c42, c43) LOAD(5, c50, c51, c52, c53)
-    }
+    if (!t->first) EACH_ROW(LOAD)
     for (int64_t u = t->k; u > 0; u--) {
         const __m512 b0 = narrow ? widen16(src) : _mm512_load_ps(b), b1 = narrow ? widen16(src + 16) : _mm512_load_ps(b + 16);
         const __m512 b2 = narrow ? widen16(src + 32) : _mm512_load_ps(b + 32), b3 = narrow ? widen16(src + 48) : _mm512_load_ps(b + 48);
@@ -68,15 +49,13 @@ CDR__INLINE void tile_avx512(const cdr__tile *t, const int rows, const bool narr
             wide += NR;
         }
         const float *a3 = a + row3;
-        ROW(0, a, c00, c01, c02, c03) ROW(1, a + row, c10, c11, c12, c13) ROW(2, a + 2 * row, c20, c21, c22, c23)
-        ROW(3, a3, c30, c31, c32, c33) ROW(4, a3 + row, c40, c41, c42, c43) ROW(5, a3 + 2 * row, c50, c51, c52, c53)
+        STEP_ROWS(a, row)
         _mm_prefetch(ahead, _MM_HINT_T1);
         ahead += 64;
         a += col;
         b += NR;
     }
-    STORE(0, c00, c01, c02, c03) STORE(1, c10, c11, c12, c13) STORE(2, c20, c21, c22, c23)
-    STORE(3, c30, c31, c32, c33) STORE(4, c40, c41, c42, c43) STORE(5, c50, c51, c52, c53)
+    EACH_ROW(STORE)
 }
 
 CDR__INLINE void tiles_avx512(const cdr__tile *t, const bool narrow)

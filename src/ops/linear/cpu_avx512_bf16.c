@@ -6,10 +6,10 @@
  * cycles: 90 GFLOP/s a core in this kernel whatever the pieces; 2048 x 2048 x 2048 170 on two, 16 / 64 x 3072 x 3584 from VNNI64
  * 177 / 177 (98 %), from rows 117 to 127 at 16 (packing is the rest), 1 row from VNNI64 50 GB/s. */
 #include "ops/linear/gemm_simd.h"
+#include "ops/linear/tile_avx512_simd.h"
 
 enum { MR = 6, NR = 64, PAIR = 2 };
 
-/* Accumulators are 24 named variables: gcc 12 keeps an array of them in memory. rows is a constant where it is inlined. */
 #define ROW(r, x, c0, c1, c2, c3) \
     if (rows > (r)) { \
         const __m512bh a_ = as_bh(_mm512_set1_epi32((int)*(x))); \
@@ -17,20 +17,6 @@ enum { MR = 6, NR = 64, PAIR = 2 };
         c1 = _mm512_dpbf16_ps(c1, a_, b1); \
         c2 = _mm512_dpbf16_ps(c2, a_, b2); \
         c3 = _mm512_dpbf16_ps(c3, a_, b3); \
-    }
-#define LOAD(r, c0, c1, c2, c3) \
-    if (rows > (r)) { \
-        c0 = _mm512_loadu_ps(old + (r) * ldo); \
-        c1 = _mm512_loadu_ps(old + (r) * ldo + 16); \
-        c2 = _mm512_loadu_ps(old + (r) * ldo + 32); \
-        c3 = _mm512_loadu_ps(old + (r) * ldo + 48); \
-    }
-#define STORE(r, c0, c1, c2, c3) \
-    if (rows > (r)) { \
-        _mm512_storeu_ps(t->c + (r) * t->ldc, c0); \
-        _mm512_storeu_ps(t->c + (r) * t->ldc + 16, c1); \
-        _mm512_storeu_ps(t->c + (r) * t->ldc + 32, c2); \
-        _mm512_storeu_ps(t->c + (r) * t->ldc + 48, c3); \
     }
 
 CDR__INLINE __m512bh as_bh(__m512i x) { return (__m512bh)x; }
@@ -40,28 +26,21 @@ CDR__INLINE void tile_bf16(const cdr__tile *t, const int rows)
     const uint32_t *b = t->b, *a = t->a;
     const int64_t row = t->a_row, row3 = 3 * row, col = t->a_col;
     const char *ahead = t->ahead;
-    const __m512 z = _mm512_setzero_ps();
-    __m512 c00 = z, c01 = z, c02 = z, c03 = z, c10 = z, c11 = z, c12 = z, c13 = z, c20 = z, c21 = z, c22 = z, c23 = z;
-    __m512 c30 = z, c31 = z, c32 = z, c33 = z, c40 = z, c41 = z, c42 = z, c43 = z, c50 = z, c51 = z, c52 = z, c53 = z;
+    ACCUMULATORS;
     const float *old = t->old ? t->old : t->c;
     const int64_t ldo = t->old ? NR : t->ldc;
-    if (!t->first) {
-        LOAD(0, c00, c01, c02, c03) LOAD(1, c10, c11, c12, c13) LOAD(2, c20, c21, c22, c23)
-        LOAD(3, c30, c31, c32, c33) LOAD(4, c40, c41, c42, c43) LOAD(5, c50, c51, c52, c53)
-    }
+    if (!t->first) EACH_ROW(LOAD)
     for (int64_t u = t->k; u > 0; u--) {
         const __m512bh b0 = as_bh(_mm512_load_si512(b)), b1 = as_bh(_mm512_load_si512(b + 16));
         const __m512bh b2 = as_bh(_mm512_load_si512(b + 32)), b3 = as_bh(_mm512_load_si512(b + 48));
         const uint32_t *a3 = a + row3;
-        ROW(0, a, c00, c01, c02, c03) ROW(1, a + row, c10, c11, c12, c13) ROW(2, a + 2 * row, c20, c21, c22, c23)
-        ROW(3, a3, c30, c31, c32, c33) ROW(4, a3 + row, c40, c41, c42, c43) ROW(5, a3 + 2 * row, c50, c51, c52, c53)
+        STEP_ROWS(a, row)
         _mm_prefetch(ahead, _MM_HINT_T1);
         ahead += 64;
         a += col;
         b += NR;
     }
-    STORE(0, c00, c01, c02, c03) STORE(1, c10, c11, c12, c13) STORE(2, c20, c21, c22, c23)
-    STORE(3, c30, c31, c32, c33) STORE(4, c40, c41, c42, c43) STORE(5, c50, c51, c52, c53)
+    EACH_ROW(STORE)
 }
 
 static void gemm_bf16_avx512(const cdr__tile *t)

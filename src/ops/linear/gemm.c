@@ -106,9 +106,7 @@ static const void *at(const cdr__mat *x, int64_t i, int64_t j)
 /* Element B[kk][j] of panels, wherever it lies. */
 static int64_t panel_at(const cdr__gemm_args *g, int64_t kk, int64_t j)
 {
-    const cdr_layout_info *l = cdr_layout_row(g->b_layout);
-    const int64_t r = g->b_across ? kk : j, c = g->b_across ? j : kk, cols = round_up(g->b_across ? g->n : g->k, l->pair);
-    return r / l->rows * l->rows * cols + c / l->pair * l->rows * l->pair + r % l->rows * l->pair + c % l->pair;
+    return g->b_across ? cdr__panel_elem(g->b_layout, g->n, kk, j) : cdr__panel_elem(g->b_layout, g->k, j, kk);
 }
 
 /* Panels of a layout that the path was not made for: unit by unit. */

@@ -150,6 +150,14 @@ CDR__INLINE void cdr__pack_b_panels(int dtype, int pair, int nr, bool k_contig, 
         for (int64_t i = 0; i < s->n_i; i += nr) cdr__pack_b_part(dtype, pair, nr, k_contig, s, i, u, CDR_MIN(u + block, n_u));
 }
 
+/* Element (i, j) of a matrix of so many columns that lies in panels (tensor.h), in elements from the first */
+static inline int64_t cdr__panel_elem(int layout, int64_t cols, int64_t i, int64_t j)
+{
+    const cdr_layout_info *l = cdr_layout_row(layout);
+    const int64_t R = l->rows, P = l->pair;
+    return i / R * R * (cdr_ceil_div(cols, P) * P) + j / P * R * P + i % R * P + j % P;
+}
+
 CDR__INLINE void cdr__finish_body(int dtype, int nr, const cdr__finish *f)
 {
     for (int r = 0; r < f->rows; r++) {

@@ -6,6 +6,7 @@
  * ranks as the tree, and the owners then read their rows out of the slices: the work of a sum is spread evenly, whoever owns the rows.
  */
 #include "ops/loss/loss.h"
+#include "ops/rowwise.h"
 
 /* ---- sizes ----------------------------------------------------------------------------------------------------------- */
 static int64_t chunk_rows(const cdr_loss_attr *a, int64_t W) { return a->chunk_vocab > 0 ? CDR_MIN(a->chunk_vocab, W) : W; }
@@ -175,9 +176,8 @@ cdr_status cdr__loss_frozen_pieces_grad(cdr_graph *g, const cdr_call *c, const c
 /* products: of all tokens with the whole head */
 static cdr_cost cost(const cdr_loss_pieces_attr *a, int products, int n_in, int n_out, const cdr_type *t)
 {
-    cdr_cost c = { .flop = products * 2.0 * (double)t[0].n[0] * (double)t[0].n[1] * (double)a->rows, .wire = (double)a->coll.wire_bytes };
-    for (int i = 0; i < n_in; i++) c.read += (double)cdr_type_bytes(&t[i]);
-    for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c.write += (double)cdr_type_bytes(&t[i]);
+    cdr_cost c = cdr__cost_of(products * 2.0 * (double)t[0].n[0] * (double)t[0].n[1] * (double)a->rows, n_in, n_out, t);
+    c.wire = (double)a->coll.wire_bytes;
     return c;
 }
 

@@ -7,6 +7,7 @@
  * r_T is kept for the backward: 4 bytes a token. This folder is the model for all others: doc/adding-an-operator.md. */
 #include "ops/rmsnorm/rmsnorm.h"
 #include "ops/cpu.h"
+#include "ops/rowwise.h"
 
 cdr_val cdr_rmsnorm(cdr_graph *g, cdr_val x_TD, cdr_val w_D, float eps)
 {
@@ -16,21 +17,11 @@ cdr_val cdr_rmsnorm(cdr_graph *g, cdr_val x_TD, cdr_val w_D, float eps)
 }
 
 /* ---- forward --------------------------------------------------------------------------------------------------- */
-static cdr_status infer_x_w(const char *op, const cdr_type *x, const cdr_type *w, cdr_err *e)
-{
-    if (!cdr_is_real(x) || !cdr_is_real(w)) CDR_FAIL(e, CDR_EINVAL, "%s: x and the gain must be numbers of a float format", op);
-    if (x->layout != CDR_ROWS || w->layout != CDR_ROWS) CDR_FAIL(e, CDR_EINVAL, "%s: x and the gain must lie in rows", op);
-    if (x->n_dim < 1 || cdr_type_cols(x) < 1) CDR_FAIL(e, CDR_EINVAL, "%s: x has no axis to normalise", op);
-    if (w->n_dim != 1 || w->n[0] != cdr_type_cols(x))
-        CDR_FAIL(e, CDR_EINVAL, "%s: gain has %lld elements, x has D = %lld", op, (long long)cdr_type_elems(w), (long long)cdr_type_cols(x));
-    return CDR_OK;
-}
-
 static cdr_status infer(const void *attr, int n_in, const cdr_type *in, int *n_out, cdr_type *out, cdr_err *e)
 {
     const cdr_rmsnorm_attr *at = attr;
     if (n_in != 2) CDR_FAIL(e, CDR_EINVAL, "rmsnorm: takes x and a gain, got %d operands", n_in);
-    CDR_TRY(infer_x_w("rmsnorm", &in[0], &in[1], e));
+    CDR_TRY(cdr__rows_and_gain("rmsnorm", &in[0], &in[1], e));
     if (!(at->eps >= 0)) CDR_FAIL(e, CDR_EINVAL, "rmsnorm: eps is %g, must not be negative", (double)at->eps);
     *n_out = 2;
     out[0] = cdr_dense_like(&in[0], in[0].dtype);
@@ -62,10 +53,7 @@ static int saves(const void *attr, int n_in, const cdr_type *in, cdr_save *alt, 
 static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     (void)attr;
-    cdr_cost c = { .flop = 4.0 * (double)cdr_type_elems(&t[0]) };
-    for (int i = 0; i < n_in; i++) c.read += (double)cdr_type_bytes(&t[i]);
-    for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c.write += (double)cdr_type_bytes(&t[i]);
-    return c;
+    return cdr__cost_of(4.0 * (double)cdr_type_elems(&t[0]), n_in, n_out, t);
 }
 
 static const cdr_kernel kernels[] = {
@@ -85,7 +73,7 @@ static cdr_status infer_bwd(const void *attr, int n_in, const cdr_type *in, int 
 {
     (void)attr;
     if (n_in != 4) CDR_FAIL(e, CDR_EINVAL, "rmsnorm_bwd: takes dy, x, a gain and r, got %d operands", n_in);
-    CDR_TRY(infer_x_w("rmsnorm_bwd", &in[1], &in[2], e));
+    CDR_TRY(cdr__rows_and_gain("rmsnorm_bwd", &in[1], &in[2], e));
     if (!cdr_is_real(&in[0]) || !cdr_same_shape(&in[0], &in[1])) CDR_FAIL(e, CDR_EINVAL, "rmsnorm_bwd: dy must have the shape of x");
     if (in[3].dtype != CDR_F32 || cdr_type_elems(&in[3]) != cdr_type_rows(&in[1]))
         CDR_FAIL(e, CDR_EINVAL, "rmsnorm_bwd: r must be F32 with one element a row of x");

@@ -14,6 +14,7 @@
  * Routes are kept, never made again (CDR_OP_KEEP): scores that are closer than a rounding occur (spec/numerics.md, 4.7). */
 #include "ops/router/router.h"
 #include "ops/cpu.h"
+#include "ops/rowwise.h"
 #include <math.h>
 
 void cdr_router(cdr_graph *g, cdr_val logits_TE, cdr_val bias_E, cdr_val start_T, cdr_val pos_T, const cdr_router_attr *a,
@@ -104,10 +105,7 @@ static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {
     (void)attr;
     const cdr_type *x = n_in == 4 ? &t[CDR__ROUTER_LOGITS] : &t[CDR__ROB_LOGITS];
-    cdr_cost c = { .flop = 20.0 * (double)cdr_type_elems(x) };
-    for (int i = 0; i < n_in; i++) if (!cdr_absent(&t[i])) c.read += (double)cdr_type_bytes(&t[i]);
-    for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c.write += (double)cdr_type_bytes(&t[i]);
-    return c;
+    return cdr__cost_of(20.0 * (double)cdr_type_elems(x), n_in, n_out, t);
 }
 
 static const cdr_kernel kernels[] = {

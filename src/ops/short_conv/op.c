@@ -11,6 +11,7 @@
  * Nothing is kept: p is four products. Precision: F32, rounded once at the store. */
 #include "ops/short_conv/short_conv.h"
 #include "ops/cpu.h"
+#include "ops/rowwise.h"
 
 cdr_val cdr_short_conv(cdr_graph *g, cdr_val x_TP, cdr_val w_P1W, cdr_val start_T, cdr_val pos_T, cdr_val hist)
 {
@@ -56,10 +57,7 @@ static cdr_status grad(cdr_graph *g, const cdr_call *c, const cdr_val *dout, con
 
 static cdr_cost cost_of(double flop_each, int n_in, int n_out, const cdr_type *t, const cdr_type *x, const cdr_type *w)
 {
-    cdr_cost c = { .flop = (flop_each + 2.0 * (double)w->n[2]) * (double)cdr_type_elems(x) };
-    for (int i = 0; i < n_in; i++) c.read += (double)cdr_type_bytes(&t[i]);
-    for (int i = n_in; i < n_in + n_out; i++) if (!cdr_absent(&t[i])) c.write += (double)cdr_type_bytes(&t[i]);
-    return c;
+    return cdr__cost_of((flop_each + 2.0 * (double)w->n[2]) * (double)cdr_type_elems(x), n_in, n_out, t);
 }
 static cdr_cost cost(const void *attr, int n_in, int n_out, const cdr_type *t)
 {

@@ -21,14 +21,6 @@ cdr_val cdr_swiglu(cdr_graph *g, cdr_val gate_TF, cdr_val up_TF);
 /* ---- inside of the folder: references and kernels, for the tables in op.c -------------------------------------- */
 void cdr__swiglu_ref(const cdr_ref_args *a);
 void cdr__swiglu_bwd_ref(const cdr_ref_args *a);
-typedef struct {                     /* what is done to a row; one table per instruction set, the same bits in all (rows.inc) */
-    void (*forward)(const float *gate_F, float *up_F, int64_t F);
-    void (*backward)(const float *dy_F, float *gate_F, float *up_F, int64_t F);
-    void (*forward_row)(const cdr_args *a, int64_t t, bool stream);      /* stream: y past the caches */
-    void (*backward_row)(const cdr_args *a, int64_t t);
-} cdr__swiglu_rows;
-cdr_status cdr__swiglu_fwd(const cdr_args *a, const cdr__swiglu_rows *rows);
-cdr_status cdr__swiglu_bwd(const cdr_args *a, const cdr__swiglu_rows *rows);
 cdr_status cdr__swiglu_fwd_base(const cdr_args *a);
 cdr_status cdr__swiglu_bwd_base(const cdr_args *a);
 cdr_status cdr__swiglu_fwd_avx2(const cdr_args *a);

@@ -1,6 +1,6 @@
-/* vector_avx512_simd.h: the vector of attention's AVX-512 kernels (attention_rows.h). */
-#ifndef CDR_OPS_ATTENTION_VECTOR_AVX512_SIMD_H
-#define CDR_OPS_ATTENTION_VECTOR_AVX512_SIMD_H
+/* vf_avx512_simd.h: the vector of attention's and kda's AVX-512 kernels; vf_avx2_simd.h has the same for AVX2. */
+#ifndef CDR_OPS_VF_AVX512_SIMD_H
+#define CDR_OPS_VF_AVX512_SIMD_H
 #include "base/base.h"
 #include <immintrin.h>
 
@@ -14,6 +14,7 @@ static inline vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 static inline vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 static inline vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }      /* c - a b */
 static inline vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }      /* b where either is NaN */
 static inline vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 static inline vf v_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
