@@ -245,6 +245,27 @@ static void changed_while_it_is_read(void)
     cdr_pool_free(pool);
 }
 
+/* Rows that are no I64 are shorter than they would be read: no token file of ours. */
+static void tables_of_another_type_are_not_looked_into(void)
+{
+    static const char *const type[] = { "I64", "U8" };
+    static const int bytes[] = { 128, 16 };
+    cdr_pool *pool = cdr_pool_new();
+    for (int i = 0; i < 2; i++) {
+        char file[512] = { 0 };
+        uint64_t n = 256;
+        cdr_data_look look;
+        memset(file + 8, ' ', 256);
+        memcpy(file, &n, sizeof n);
+        n = (uint64_t)snprintf(file + 8, 256, "{\"__metadata__\":{\"format\":\"cadre-tokens\",\"version\":\"1\"},\"words\":{\"dtype\":\"U32\",\"shape\":[2],"
+                               "\"data_offsets\":[0,8]},\"rows\":{\"dtype\":\"%s\",\"shape\":[4,4],\"data_offsets\":[8,%d]}}", type[i], 8 + bytes[i]);
+        file[8 + n] = ' ';
+        put_file(in_dir("look.tokens"), file, (size_t)(8 + 256 + 8 + bytes[i]));
+        T_CHECK(cdr_data_sniff(in_dir("look.tokens"), pool, &look) && (look.n_records == 4) == (i == 0) && (look.n_tokens == 2) == (i == 0));
+    }
+    cdr_pool_free(pool);
+}
+
 static void token_files_of_others(void)
 {
     cdr_err err = { 0 };
@@ -485,6 +506,7 @@ int main(int argc, char **argv)
     put("p.txt", "Some text\nof two lines.");
     T_RUN(weighted_turns);
     T_RUN(packed_and_read_again);
+    T_RUN(tables_of_another_type_are_not_looked_into);
     T_RUN(token_files_of_others);
     T_RUN(changed_while_it_is_read);
     T_RUN(text_as_words);

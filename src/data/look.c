@@ -34,7 +34,8 @@ static bool look_at_store(const char *path, cdr_data_look *look)
     if (cdr_st_open(path, &st, &ignored) != CDR_OK) return false;
     const cdr_st_tensor *words = cdr_st_find(st, "words"), *rows = cdr_st_find(st, "rows");
     const char *format = cdr_st_meta(st, "format");
-    bool ours = format && strcmp(format, "cadre-tokens") == 0 && words && words->n_dim == 1 && rows && rows->n_dim == 2 && rows->n[1] == 4;
+    bool ours = format && strcmp(format, "cadre-tokens") == 0 && words && words->n_dim == 1 && rows && rows->n_dim == 2 && rows->n[1] == 4 &&
+                rows->dtype == CDR_I64;
     if (ours) {
         look->layout = "cadre";
         look->n_records = rows->n[0];
@@ -43,7 +44,7 @@ static bool look_at_store(const char *path, cdr_data_look *look)
         for (int64_t i = 0; i < rows->n[0]; i++) {
             cdr__row row;
             memcpy(&row, (const char *)cdr_st_data(st, rows) + (size_t)i * sizeof row, sizeof row);
-            look->n_trained += row.n_trained;
+            look->n_trained += CDR_MIN(CDR_MAX(row.n_trained, (int64_t)0), words->n[0]);
         }
     }
     cdr_st_close(st);
