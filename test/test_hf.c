@@ -4,11 +4,50 @@
 #include "io/hf.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* ---- the disk: what file systems do that this machine may not have, in place of the C library's calls ---------------------- */
+static struct { bool no_direct, refuses_direct, in_parts, no_ranges; _Atomic int n_direct; } disk;
+
+int open(const char *path, int flags, ...)
+{
+    va_list ap;
+    va_start(ap, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(ap, mode_t) : 0;
+    va_end(ap);
+    if (disk.no_direct && flags & O_DIRECT) {
+        errno = EINVAL;
+        return -1;
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+ssize_t pread(int fd, void *to, size_t bytes, off_t at)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    const bool direct = flags >= 0 && flags & O_DIRECT;
+    disk.n_direct += direct;
+    if (direct && disk.refuses_direct) {
+        errno = EINVAL;
+        return -1;
+    }
+    return syscall(SYS_pread64, fd, to, disk.in_parts ? CDR_MIN(bytes, (size_t)3 * 4096) : bytes, at);
+}
+
+ssize_t copy_file_range(int from, off_t *at_from, int to, off_t *at_to, size_t bytes, unsigned flags)
+{
+    if (!disk.no_ranges) return syscall(SYS_copy_file_range, from, at_from, to, at_to, bytes, flags);
+    errno = EXDEV;
+    return -1;
+}
 
 /* ---- the golden directory: tensors of tools/peers/safetensors_files.py, in that order ------------------------------------ */
 static const struct { const char *name, *format; int n_dim; int64_t n[2]; } GOLDEN[] = {
@@ -147,7 +186,8 @@ static void leaves_nothing(void)
     T_CHECK(cdr_hf_create(in_dir("gone"), &layout, &w, &err) == CDR_OK && cdr_exists(partial));
     cdr_hf_abort(w);
     T_CHECK(!cdr_exists(partial) && !cdr_exists(in_dir("gone")));
-    t[3].spec.name = t[0].spec.name;                   /* twice the same, in two shards */
+    static const char twin[] = "model.layers.0.a.weight";
+    t[3].spec.name = twin;                             /* twice the same, in two shards */
     T_CHECK(cdr_hf_create(in_dir("gone"), &layout, &w, &err) == CDR_EUSER && !cdr_exists(partial));
     T_HAS(err.text, "model.layers.0.a.weight");
     err = (cdr_err){ 0 };
@@ -289,6 +329,16 @@ static void says_what_is_missing(void)
         if (LIE[i].says) T_HAS(err.text, LIE[i].says);
         cdr_hf_close(d);
     }
+    for (int total = 47; total <= 49; total++) {
+        char *index = strdup(INDEX);
+        strstr(index, "48")[1] = (char)('0' + total % 10);
+        put_text(in_dir("part/model.safetensors.index.json"), index);
+        free(index);
+        err = (cdr_err){ 0 };
+        T_CHECK(cdr_hf_open(in_dir("part"), &d, &err) == CDR_OK && (cdr_hf_check(d, &err) == CDR_OK) == (total == 48));
+        if (total != 48) T_HAS(err.text, "its shards hold 48 bytes");
+        cdr_hf_close(d);
+    }
     put_file(in_dir("part/model.safetensors"), "", 0);
     T_CHECK(cdr_hf_open(in_dir("part"), &d, &err) == CDR_EDATA);
 }
@@ -336,6 +386,48 @@ static void sorts_names(void)
         T_CHECK(i >= 0 && strcmp(cdr_hf_shard_name(d, cdr_hf_shard_of(d, i)), shard) == 0);
     }
     cdr_hf_close(d);
+}
+
+/* Short names of few letters, of which many begin others, and bytes beyond ASCII; tables that are as full as they get: all are found, no other is. */
+static void finds_names(void)
+{
+    static const char *const LETTER[] = { "a", "b", "\xc3\xa4", "~", "aaaaaaa" };
+    for (int turn = 0; turn < 64; turn++) {
+        cdr_text t = { 0 };
+        const int n = turn == 0 ? 4000 : 8 + turn / 8;
+        char (*name)[80] = calloc((size_t)n, sizeof *name);
+        cdr_text_printf(&t, "{\"weight_map\":{");
+        for (int i = 0; i < n; i++) {
+            int at = 0;
+            for (int k = i + 1; k > 0; k /= 5) at += snprintf(name[i] + at, sizeof name[i] - (size_t)at, "%s", LETTER[(k * 3 + turn) % 5]);
+            for (int k = 0; k < i && turn > 0; k++) if (strcmp(name[i], name[k]) == 0) at += snprintf(name[i] + at, sizeof name[i] - (size_t)at, ".%d", i);
+            if (turn == 0) (void)snprintf(name[i] + at, sizeof name[i] - (size_t)at, "%s", i % 2 ? "" : "b");
+        }
+        int used = 0;
+        cdr_pool *pool = cdr_pool_new();
+        const char **seen = cdr_pool_alloc(pool, sizeof *seen * (size_t)n);
+        for (int i = 0; i < n; i++) {
+            bool twice = false;
+            for (int k = 0; k < used && !twice; k++) twice = strcmp(seen[k], name[i]) == 0;
+            if (twice) continue;
+            cdr_text_printf(&t, "%s\"%s\":\"s%d.safetensors\"", used ? "," : "", name[i], i % 3);
+            seen[used++] = name[i];
+        }
+        cdr_text_printf(&t, "}}");
+        put_index(t.s);
+        cdr_text_free(&t);
+        cdr_hf *d = NULL;
+        T_CHECK(cdr_hf_open(in_dir("bad"), &d, NULL) == CDR_OK && cdr_hf_count(d) == used);
+        for (int64_t i = 1; d && i < used; i++) T_CHECK(strcmp(cdr_hf_name(d, i - 1), cdr_hf_name(d, i)) < 0);
+        for (int i = 0; d && i < used; i++) {
+            int64_t at = cdr_hf_find(d, seen[i]);
+            T_CHECK(at >= 0 && strcmp(cdr_hf_name(d, at), seen[i]) == 0);
+        }
+        T_CHECK(d && cdr_hf_find(d, "c") < 0 && cdr_hf_find(d, "") < 0);
+        cdr_hf_close(d);
+        cdr_pool_free(pool);
+        free(name);
+    }
 }
 
 /* ---- reads ---------------------------------------------------------------------------------------------------------- */
@@ -460,6 +552,65 @@ static void shrinking_file(void)
     free(dst);
 }
 
+static bool reads_big(cdr_hf *d, size_t from, size_t bytes)
+{
+    uint8_t *dst = malloc(bytes + 1);
+    size_t i = 0;
+    if (!dst) return false;
+    dst[bytes] = 0xee;
+    bool ok = cdr_hf_read(d, cdr_hf_find(d, "big"), from, bytes, dst, NULL) == CDR_OK && dst[bytes] == 0xee;
+    while (ok && i < bytes && dst[i] == (uint8_t)((from + i) * 131 + (from + i) / 4096)) i++;
+    free(dst);
+    return i == bytes;
+}
+
+/* File systems without O_DIRECT, and that say so late; reads that give less than asked for; what is in the cache is taken from there. */
+static void other_file_systems(void)
+{
+    char path[1100];
+    (void)snprintf(path, sizeof path, "%s", in_dir("odd/model.safetensors"));
+    put_big(in_dir("odd"));
+    for (int k = 0; k < 5; k++) {
+        cdr_hf *d = NULL;
+        cdr_err err = { 0 };
+        char *text = NULL;
+        disk.no_direct = k == 1;
+        disk.refuses_direct = k == 2;
+        disk.in_parts = k == 3;
+        disk.n_direct = 0;
+        drop_cache(path);
+        T_CHECK(cdr_hf_open(in_dir("odd"), &d, &err) == CDR_OK);
+        if (k == 4) T_CHECK(cdr_file_read(path, BIG + 4096, &text, NULL, &err) == CDR_OK);
+        T_CHECK(reads_big(d, 0, BIG) && reads_big(d, 4097, 5 << 20) && reads_big(d, BIG - 1, 1));
+        T_CHECK((disk.n_direct > 0) == (k != 1 && k != 4));
+        cdr_free(text);
+        uint8_t *dst = malloc(BIG);
+        T_CHECK(dst && truncate(path, (5 << 20) + 77) == 0);
+        if (dst) T_CHECK(cdr_hf_read(d, cdr_hf_find(d, "big"), 0, BIG, dst, &err) == CDR_EDATA);
+        T_STR(err.id, "file.shrank");
+        free(dst);
+        cdr_hf_close(d);
+        put_big(in_dir("odd"));
+    }
+    disk.in_parts = false;
+    /* a copy between file systems that share nothing goes through memory */
+    for (int k = 0; k < 2; k++) {
+        cdr_hf_out_tensor t[CDR_COUNT(GOLDEN)];
+        cdr_hf_writer *w = NULL;
+        char to[40];
+        fill_golden(t);
+        disk.no_ranges = k == 1;
+        (void)snprintf(to, sizeof to, "copied%d/big.bin", k);
+        T_CHECK(cdr_hf_create(in_dir(k == 0 ? "copied0" : "copied1"), &(cdr_hf_layout){ .t = t, .n = CDR_COUNT(GOLDEN) }, &w, NULL) == CDR_OK);
+        for (int64_t i = 0; w && i < cdr_hf_writer_count(w); i++) {
+            static const char zeros[256];
+            T_CHECK(cdr_hf_append(w, zeros, golden_bytes((int)cdr_hf_writer_order(w, i)), NULL) == CDR_OK);
+        }
+        T_CHECK(w && cdr_hf_side_copy(w, "big.bin", path, NULL) == CDR_OK && cdr_hf_finish(w, NULL, NULL) == CDR_OK && same_file(path, in_dir(to)));
+    }
+    disk.no_ranges = false;
+}
+
 static int n_descriptors(void)
 {
     int n = 0;
@@ -514,7 +665,9 @@ int main(int argc, char **argv)
     T_RUN(says_what_is_missing);
     T_RUN(says_what_it_cannot_read);
     T_RUN(sorts_names);
+    T_RUN(finds_names);
     T_RUN(reads_past_the_cache);
+    T_RUN(other_file_systems);
     T_RUN(another_file_takes_the_name);
     T_RUN(shrinking_file);
     files_close();
