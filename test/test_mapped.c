@@ -4,6 +4,8 @@
 #include "lora_rig.h"
 #include "run/exec.h"
 #include "spread_rig.h"
+#include <sys/mman.h>
+#include <sys/syscall.h>
 
 static lora_result *mapped, *copied;
 
@@ -206,6 +208,26 @@ static bool maps(const rig *r, const cdr_program *p, const cdr_call *c)
     return false;
 }
 
+/* Before `call`, what `next` reads is asked for, unless it reads the same. */
+static bool looks_at(const rig *r, int q, int32_t call, int32_t next)
+{
+    const cdr_program *p = &r->b.progs[q];
+    const int32_t set = r->x->prep[q].ahead[call];
+    bool same = false;
+    for (int64_t i = 0; i < r->x->n_sets; i++) same = same || (reads(r, p, &p->calls[call], &r->x->sets[i]) && reads(r, p, &p->calls[next], &r->x->sets[i]));
+    T_CHECK(same ? set == -1 : set >= 0 && reads(r, p, &p->calls[next], &r->x->sets[set]));
+    return !same;
+}
+
+static int64_t n_asked;
+
+/* In place of the C library's: requests to read ahead are counted. */
+int madvise(void *at, size_t bytes, int advice)
+{
+    n_asked += advice == MADV_WILLNEED;
+    return (int)syscall(SYS_madvise, at, bytes, advice);
+}
+
 /* Before a call that reads mapped experts, what the next such call reads is asked for; the last looks at the first. */
 static void the_next_layer_is_read_ahead(void)
 {
@@ -222,23 +244,55 @@ static void the_next_layer_is_read_ahead(void)
         }
     for (int q = 0; q < CDR_N_PROGS; q++) {
         const cdr_program *p = &r.b.progs[q];
-        int n = 0;
+        int n = 0, told = 0;
         for (int g = 0; g < p->n_segs; g++) {
             int32_t first = -1, last = -1;
             for (int32_t i = p->segs[g].first; i < p->segs[g].first + p->segs[g].n; i++) {
                 if (!maps(&r, p, &p->calls[i])) T_CHECK(r.x->prep[q].ahead[i] == -1);
                 else {
-                    if (last >= 0 && r.x->prep[q].ahead[last] >= 0) T_CHECK(reads(&r, p, &p->calls[i], &r.x->sets[r.x->prep[q].ahead[last]]));
+                    if (last >= 0) told += looks_at(&r, q, last, i);
                     first = first < 0 ? i : first;
                     last = i;
                     n++;
                 }
             }
-            if (last >= 0 && r.x->prep[q].ahead[last] >= 0) T_CHECK(reads(&r, p, &p->calls[first], &r.x->sets[r.x->prep[q].ahead[last]]));
+            if (last >= 0) told += looks_at(&r, q, last, first);
         }
-        T_CHECK(p->n_calls == 0 || q == CDR_PROG_SNAPSHOT || n >= (q == CDR_PROG_STEP ? 6 : 3));
+        T_CHECK(p->n_calls == 0 || q == CDR_PROG_SNAPSHOT || (n >= (q == CDR_PROG_STEP ? 6 : 3) && told >= 3));
+    }
+    for (int q = 0; q < CDR_N_PROGS; q++)                                 /* what is told, and that a token is not: it wants few experts of a layer */
+        for (int32_t i = 0; i < r.b.progs[q].n_calls; i++) {
+            const int32_t set = r.x->prep[q].ahead[i];
+            n_asked = 0;
+            cdr__mapped_ahead(r.x, (cdr_prog_id)q, i);
+            T_CHECK(n_asked == (set < 0 || q == CDR_PROG_GENERATE ? 0 : r.x->sets[set].n_ranges));
+        }
+    close_rig(&r);
+}
+
+/* Arrays that lie less than 256 KiB apart are asked for as one range, whatever lies between; those further apart are not. */
+static void neighbours_are_one_range(void)
+{
+    enum { STEP = 160 << 10, FAR = 2 << 20, ALL = 64 << 20 };
+    rig r;
+    setup s = frozen();
+    uint8_t *file = mmap(NULL, ALL, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    T_CHECK(file != MAP_FAILED);
+    must_open(&s, &r);
+    for (cdr_val v = 0; v < r.b.n_shared && file != MAP_FAILED; v++)
+        for (int64_t e = 0; r.b.shared[v].t.layout == CDR_MAPPED && e < r.b.shared[v].t.n[0]; e++) {
+            uint8_t *at = file + e * 2 * STEP + (e >= 4 ? FAR : 0);
+            cdr_exec_map(r.x, v, e, at, at + STEP);
+        }
+    cdr__mapped_ready(r.x);
+    T_CHECK(r.x->n_sets > 0);
+    for (int64_t i = 0; i < r.x->n_sets; i++) {
+        const cdr__mapped_set *x = &r.x->sets[i];
+        T_CHECK(x->n_ranges == 2 && x->range[0].at == (void *)file && x->range[1].at == (void *)(file + 8 * STEP + FAR));
+        T_CHECK(x->range[0].bytes > 7 * STEP && x->range[0].bytes < 8 * STEP && x->range[0].bytes == x->range[1].bytes);
     }
     close_rig(&r);
+    (void)munmap(file, ALL);
 }
 
 /* Addresses of arrays at the end of a file, of one expert and one block. */
@@ -265,8 +319,9 @@ static void rows_of_the_smallest_stack(void)
     T_CHECK(!cdr_layout_takes(CDR_MAPPED, &t));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    t_filter = argc > 1 ? argv[1] : NULL;
     mapped = lora_shared();
     copied = lora_shared();
     T_RUN(mapping_changes_no_bit);                         /* these fork: before threads of OpenMP are there */
@@ -277,5 +332,6 @@ int main(void)
     T_RUN(the_slab_holds_addresses);
     T_RUN(the_host_sees_rows);
     T_RUN(the_next_layer_is_read_ahead);
+    T_RUN(neighbours_are_one_range);
     return t_end();
 }

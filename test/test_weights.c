@@ -2,7 +2,7 @@
  * hash, and directories that come back byte for byte. */
 #include "files.h"
 #include "models/models.h"
-#include "weights/weights.h"
+#include "weights/parts.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -119,11 +119,11 @@ static void families_come_back(void)
 }
 
 /* ---- changed directories ------------------------------------------------------------------------------------------------- */
-typedef enum { DROP, RENAME, ADD, NARROW, SHAPE, BYTE } change_kind;
+typedef enum { DROP, RENAME, ADD, NARROW, WIDEN, FORMAT, SHAPE, BYTE } change_kind;
 typedef struct { change_kind kind; const char *tensor, *name; int64_t at; int byte; } change;
 
-/* from, one file, written again as `to` with one change: a tensor left out, renamed, added (4 bytes), rounded to BF16, of another shape, of
- * another byte. */
+/* from, one file, written again as `to` with one change: a tensor left out, renamed, added (4 bytes), rounded to BF16, widened from
+ * it, called another format (name), of another shape, of another byte. */
 static void edit(const char *from, const char *to, const change *c)
 {
     char path[1200];
@@ -152,6 +152,8 @@ static void edit(const char *from, const char *to, const change *c)
         spec[n] = (cdr_st_spec){ .name = it && c->kind == RENAME ? c->name : t->name, .format = t->format, .n_dim = t->n_dim };
         memcpy(spec[n].n, t->n, sizeof spec[n].n);
         if (it && c->kind == NARROW) spec[n].format = cdr_st_format_by_name("BF16");
+        if (it && c->kind == WIDEN) spec[n].format = cdr_st_format_by_name("F32");
+        if (it && c->kind == FORMAT) spec[n].format = cdr_st_format_by_name(c->name);
         if (it && c->kind == SHAPE) spec[n].n[spec[n].n_dim++] = 1;
         n++;
     }
@@ -166,12 +168,13 @@ static void edit(const char *from, const char *to, const change *c)
             continue;
         }
         size_t size = of[k]->end - of[k]->begin;
-        uint8_t *data = malloc(size + 1);
+        uint8_t *data = calloc(2, size + 1);
         memcpy(data, cdr_st_data(st, of[k]), size);
         bool it = strcmp(of[k]->name, c->tensor) == 0;
         if (it && c->kind == BYTE) data[c->at] = (uint8_t)c->byte;
         if (it && c->kind == NARROW) for (size_t b = 0; b < size / 4; b++) memmove(data + 2 * b, data + 4 * b + 2, 2);
-        T_CHECK(cdr_st_append(w, data, it && c->kind == NARROW ? size / 2 : size, NULL) == CDR_OK);
+        if (it && c->kind == WIDEN) for (size_t b = size / 2; b-- > 0;) memcpy(data + 4 * b + 2, data + 2 * b, 2), memset(data + 4 * b, 0, 2);
+        T_CHECK(cdr_st_append(w, data, it && c->kind == NARROW ? size / 2 : it && c->kind == WIDEN ? size * 2 : size, NULL) == CDR_OK);
         free(data);
     }
     if (w) T_CHECK(cdr_st_finish(w, NULL, NULL, NULL) == CDR_OK);
@@ -209,6 +212,10 @@ static void what_does_not_fit(void)
         { { NARROW, K3 "layers.0.self_attn.q_conv1d.weight", NULL, 0, 0 }, "checkpoint.tensors", { "q_conv1d.weight (is BF16, narrower", "" } },
         { { NARROW, K3 "layers.0.self_attn.dt_bias", NULL, 0, 0 }, "checkpoint.tensors", { "dt_bias (is BF16, narrower", "" } },
         { { SHAPE, K3 "norm.weight", NULL, 0, 0 }, "checkpoint.tensors", { "1 of another form: " K3 "norm.weight (is BF16 [", "], the model needs BF16 [" } },
+        { { SHAPE, EXPERT "_scale", NULL, 0, 0 }, "checkpoint.tensors", { "1 of another form: " EXPERT "_scale (is U8 [", "], the model needs U8 [" } },
+        { { FORMAT, K3 "norm.weight", "F16", 0, 0 }, "checkpoint.tensors", { "1 of another form: " K3 "norm.weight (is F16, the model reads BF16)", "" } },
+        { { FORMAT, EXPERT "_packed", "I8", 0, 0 }, "checkpoint.tensors", { EXPERT "_packed (is I8, the model reads ", "" } },
+        { { FORMAT, EXPERT "_scale", "I8", 0, 0 }, "checkpoint.tensors", { "1 of another form: " EXPERT "_scale (is not U8)", "" } },
         { { BYTE, K3 "layers.0.self_attn.A_log", NULL, 4 * 100 + 3, 0x3f }, "checkpoint.tensors", { "A_log (element 100 pads it and is 0.5, not 0)", "" } },
         { { RENAME, K3 "layers.1.block_sparse_moe.latent", "x", 0, 0 }, NULL, { NULL, NULL } },              /* ends the list */
     };
@@ -258,6 +265,10 @@ static void many_are_counted(void)
     char want[64];
     (void)snprintf(want, sizeof want, ": %lld missing: ", (long long)n - 1);
     T_HAS(err.text, want);
+    int commas = 0;
+    const char *from = strstr(err.text, want), *end = strstr(err.text, ", ...;");
+    for (const char *c = from; from && end && c < end; c++) commas += *c == ',';
+    T_CHECK(commas == 9);
     T_HAS(err.text, ", ...; 1 of another form: lm_head.weight (is BF16 [], the model needs BF16 [512, 64])");
     close_toy(&o);
 }
@@ -283,6 +294,30 @@ static void packed_codes_are_exact(void)
             wrong += memcmp(codes, again, 16) != 0;
         }
     T_CHECK(wrong == 0);
+}
+
+/* A block of zeros may have a scale that is too small, as zero is zero; one that is too large is none. What is packed has scales from 2 on. */
+static void scales_of_zeros_and_of_what_is_small(void)
+{
+    static const struct { uint8_t code, scale; bool ok; } BLOCK[] = { { 0, 0, true }, { 0x88, 1, true }, { 0x08, 0, true }, { 1, 0, false }, { 0x70, 1, false }, { 0, 252, true },
+                                                                      { 0, 253, false }, { 0x88, 255, false }, { 0x77, 2, true } };
+    uint8_t codes[32] = { 0 }, scales[2] = { 127, 0 };
+    for (int i = 0; i < CDR_COUNT(BLOCK); i++) {
+        cdr_err err = { 0 };
+        codes[16 + i] = BLOCK[i].code;
+        scales[1] = BLOCK[i].scale;
+        T_CHECK((cdr__check_scales("t", codes, scales, 2, &err) == CDR_OK) == BLOCK[i].ok);
+        if (!BLOCK[i].ok) T_HAS(err.text, "tensor t: block 1 has the scale 2^(");
+        codes[16 + i] = 0;
+    }
+    float x[64] = { 0 }, back[64];
+    double error = 0, sum = 0;
+    x[3] = 0x1p-126f, x[4] = -0x1p-128f, x[40] = 1;        /* half of the smallest step, which is 2^-126, is a tie: to the even code */
+    T_CHECK(cdr__pack(x, codes, scales, 64, &error, &sum) && scales[0] == 2 && scales[1] == 125);
+    cdr_mxfp4_decode(codes, scales, back, 64);
+    T_CHECK(back[3] == 0x1p-126f && back[4] == 0 && back[40] == 1 && error == 0x1p-128 && sum == 1 + 0x1p-126 + 0x1p-128);
+    x[5] = INFINITY;
+    T_CHECK(!cdr__pack(x, codes, scales, 64, &error, &sum));
 }
 
 static void scales_are_checked(void)
@@ -311,6 +346,15 @@ static void scales_are_checked(void)
         T_CHECK((cdr_weights_read(o.w, p, 3 * part.n[1], part.n[1], CDR_BF16, rows, &err) == CDR_OK) == SCALE[i].ok);
         err = (cdr_err){ 0 };
         T_CHECK((cdr_weights_read(o.w, p, 3 * part.n[1], part.n[1], CDR_MXFP4, rows, &err) == CDR_OK) == SCALE[i].ok);
+        if (SCALE[i].ok) {                                   /* packed again, each block has the scale that it had */
+            const int64_t n = part.n[1] * part.n[2];
+            float *x = cdr_alloc((size_t)n * 4);
+            uint8_t *again = cdr_alloc((size_t)n);
+            T_CHECK(cdr_weights_read(o.w, p, 3 * part.n[1], part.n[1], CDR_F32, x, &err) == CDR_OK);
+            T_CHECK(cdr_weights_repack(o.w, p, 3 * part.n[1], part.n[1], x, again, &err) == CDR_OK && memcmp(rows, again, (size_t)n / 32 * 17) == 0);
+            cdr_free(x);
+            cdr_free(again);
+        }
         T_CHECK(cdr_weights_read(o.w, p, 0, part.n[1], CDR_MXFP4, rows, NULL) == CDR_OK);            /* another expert */
         cdr_free(rows);
         close_toy(&o);
@@ -379,6 +423,46 @@ static void packed_experts_come_back(void)
     close_toy(&o);
 }
 
+/* Blocks whose scale no reader would take are not written; experts of one stack have one format. */
+static cdr_status broken_rows(void *ctx, int64_t p, int64_t first, int64_t n, int dtype, void *dst, cdr_err *err)
+{
+    const cdr_model *m = ctx;
+    (void)first;
+    (void)err;
+    CDR_CHECK(dtype == CDR_MXFP4);
+    memset(dst, 0xff, (size_t)(n * cdr_model_param_part(m, p).n[2] / 32 * 17));
+    return CDR_OK;
+}
+
+static void broken_and_mixed_stacks(void)
+{
+    char to[1024], keep[1024];
+    opened o;
+    cdr_err err = { 0 };
+    cdr_weights_out_stat stat;
+    (void)snprintf(to, sizeof to, "%s", in_dir("broken"));
+    T_CHECK(open_toy(in_dir("k31-packed"), &o, &err) == CDR_OK);
+    if (!o.w) return;
+    bool *touched = cdr_pool_alloc(pool, (size_t)cdr_model_params(o.m));
+    int64_t p = 0;
+    while (cdr_weights_dtype(o.w, p) != CDR_MXFP4) p++;
+    touched[p] = true;
+    cdr_weights_out e = { .model = o.m, .source = o.d, .touched = touched, .rows = broken_rows, .ctx = o.m, .experts = -1 };
+    T_CHECK(cdr_weights_write(to, &e, &stat, &err) == CDR_EDATA && !cdr_exists(to));
+    T_STR(err.id, "checkpoint.scale");
+    close_toy(&o);
+    (void)snprintf(keep, sizeof keep, "%s", in_dir("v3-wide"));
+    write_single("tiny-v3", keep, CDR_BF16);
+    edit(keep, to, &(change){ WIDEN, "model.layers.1.mlp.experts.1.gate_proj.weight", NULL, 0, 0 });
+    err = (cdr_err){ 0 };
+    T_CHECK(open_toy(to, &o, &err) == CDR_EDATA);
+    T_HAS(err.text, "1 of another form: model.layers.1.mlp.experts.1.gate_proj.weight (is of another format than the first expert's)");
+    close_toy(&o);
+    edit(keep, to, &(change){ WIDEN, "model.norm.weight", NULL, 0, 0 });            /* wider than it need be: read */
+    T_CHECK(open_toy(to, &o, &err) == CDR_OK);
+    close_toy(&o);
+}
+
 static void integers_are_refused(void)
 {
     char keep[1024], path[1024];
@@ -442,6 +526,20 @@ static void fp8_blocks(void)
     }
     T_CHECK(stacks > 0 && wrong == 0);
     close_toy(&o);
+    char changed[1100];
+    (void)snprintf(changed, sizeof changed, "%s-shape", path);
+    edit(path, changed, &(change){ SHAPE, "model.layers.1.mlp.experts.1.gate_proj.weight_scale_inv", NULL, 0, 0 });
+    T_CHECK(open_toy(changed, &o, &err) == CDR_EDATA);
+    T_HAS(err.text, "gate_proj.weight_scale_inv (is F32 [2, 2, 1], the model needs F32 [2, 2])");
+    close_toy(&o);
+    /* a largest value that BF16 rounded up, beyond 448 scales, still has its block's scale */
+    float x[128] = { 0 }, scale = 1.0f, top = 448;
+    uint8_t codes[128];
+    for (int k = 0; k < 64 && top <= 448 * scale; k++) scale = 1 + (float)k / 64 + 0x1p-10f, top = cdr_bf16_to_f32(cdr_f32_to_bf16(448 * scale));
+    x[7] = top;
+    const float had = scale;
+    cdr__fp8_encode(x, 1, 128, codes, &scale);
+    T_CHECK(top > 448 * had && scale == had && codes[7] == 0x7e && codes[6] == 0);
 }
 
 /* The values of an FP8 directory again, but for two elements of its first expert: one that fits its block, one that outgrows it. */
@@ -594,6 +692,15 @@ static void fused_tensors(void)
     cdr_hf_close(d2);
     cdr_weights_close(w);
     cdr_hf_close(d);
+    /* a description that leaves a part of it */
+    static const char LEFT[] = "extends: tiny-v3\nname: left\ntensors:\n  glu: {\"gate|up\": none, gate: [gate_up_proj.weight, [width, hidden], BF16, {split: [0, 2, 0]}],\n"
+                               "        up: [up_proj.weight, [width, hidden]], down: [down_proj.weight, [hidden, width]]}\n";
+    w = NULL;
+    T_CHECK(cdr_model_parse(&spec, LEFT, sizeof LEFT - 1, "left.yaml", pool, &m, &err) == CDR_OK && cdr_hf_open(path, &d, &err) == CDR_OK);
+    T_CHECK(cdr_weights_open(m, d, &w, &err) == CDR_EDATA);
+    T_HAS(err.text, "1 missing: model.layers.0.mlp.up_proj.weight; 1 of another form: model.layers.0.mlp.gate_up_proj.weight (only a part of it is used)");
+    cdr_weights_close(w);
+    cdr_hf_close(d);
 }
 
 /* ---- the base's hash --------------------------------------------------------------------------------------------------------- */
@@ -623,6 +730,13 @@ static void hash_is_of_what_is_used(void)
     edit(one, other, &(change){ ADD, "BF16", "vision_tower.x", 0, 0 });
     T_CHECK(hash_of(other, NULL) == h);                           /* what is carried is not the base */
     T_CHECK(hash_of(one, cache) == h && hash_of(one, cache) == h);
+    static const char *const NO_HASH[] = { "", "0123\n", "0123456789abcdef", "0123456789abcdeg\n", "0123456789abcdef " };
+    for (int i = 0; i < CDR_COUNT(NO_HASH); i++) {                /* what is kept is not believed where it is no hash */
+        char file[1400];
+        (void)snprintf(file, sizeof file, "for f in %s/base/*; do printf '%s' > $f; done", cache, i == 1 ? "0123\\n" : i == 3 ? "0123456789abcdeg\\n" : NO_HASH[i]);
+        T_CHECK(system(file) == 0 && files_in(in_dir("cache/base")) == 1);
+        T_CHECK(hash_of(one, cache) == h);
+    }
     edit(one, other, &(change){ BYTE, EXPERT "_packed", NULL, 7, 0x21 });
     T_CHECK(hash_of(other, cache) != h);
     edit(one, other, &(change){ BYTE, K3 "norm.weight", NULL, 0, 0x77 });
@@ -745,8 +859,10 @@ int main(int argc, char **argv)
     T_RUN(what_does_not_fit);
     T_RUN(many_are_counted);
     T_RUN(packed_codes_are_exact);
+    T_RUN(scales_of_zeros_and_of_what_is_small);
     T_RUN(scales_are_checked);
     T_RUN(packed_experts_come_back);
+    T_RUN(broken_and_mixed_stacks);
     T_RUN(integers_are_refused);
     T_RUN(fp8_blocks);
     T_RUN(fp8_keeps_scales);
