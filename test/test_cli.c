@@ -248,10 +248,11 @@ static void a_lost_rank_names_the_checkpoint(void)
 static void a_token_file_is_changed_under_a_run(void)
 {
     const char *r = recipe(), *file = cdr_pool_printf(texts, "%s/pack/t.tokens", dir), *from = cdr_pool_printf(texts, "data: {train: %s/t.txt, eval_fraction: 0.1", dir);
-    char *yaml, *at;
+    char *yaml = NULL, *at = NULL;
     size_t n;
     T_NEAR(runf("data pack %s --out %s/pack", r, dir), 0, 0);
     T_CHECK(access(file, F_OK) == 0 && cdr_file_read(r, 1 << 16, &yaml, &n, &err) == CDR_OK && (at = strstr(yaml, from)) != NULL);
+    if (!at) return;
     const char *text = cdr_pool_printf(texts, "%.*sdata: {train: [{path: %s, format: tokens}], eval: [{path: %s, format: tokens}]%s", (int)(at - yaml), yaml, file, file,
                                        at + strlen(from)), *tokens = cdr_pool_printf(texts, "%s/tokens.yaml", dir);
     cdr_free(yaml);
