@@ -281,6 +281,13 @@ static void unknown_families_have_a_nearest(void)
     text = edit(text, "\"model_type\": \"kimi_linear\"", "\"model_type\": \"acme\"");
     refused(text, "model.unknown-family", "Nearest: kimi_linear, 22 of whose 22 keys are there");
     refused(edit(text, "\"kv_lora_rank\": 32,", ""), "model.unknown-family", "it lacks kv_lora_rank");
+    /* of two whose keys are all there, the one that knows more of the file */
+    refused(edit(config_of(model("tiny-k31"), -1), "KimiK31ForConditionalGeneration", "AcmeForCausalLM"), "model.unknown-family", "Nearest: kimi_k31, ");
+    /* two that are named alike are no choice; one that is named and has its type as well is */
+    const char *two = edit(config_of(model("tiny-linear"), -1), "[\"KimiLinearForCausalLM\"]", "[\"KimiLinearForCausalLM\", \"KimiK3ForConditionalGeneration\"]");
+    put_file("config.json", two);
+    if (load(dir, NULL, &m)) T_STR(err.text, "");
+    refused(edit(two, "\"model_type\": \"kimi_linear\"", "\"model_type\": \"acme\""), "model.ambiguous", "both kimi_k3 and kimi_linear match");
     put_file("model.yaml", "extends: kimi_linear\nname: acme\nignore: [rope_theta, alpha]\n");
     put_file("config.json", edit(text, "\"hidden_act\"", "\"alpha\": 1, \"hidden_act\""));
     T_CHECK(load(dir, NULL, &m) == CDR_OK);
@@ -394,6 +401,15 @@ static void hash_and_sizes(void)
     T_CHECK(cdr_model_load(&s, pool, &b, &err) == CDR_OK && cdr_model_dir(b) == NULL && cdr_model_get_text(b).dir != NULL);
     put_file("model.yaml", cdr_pool_printf(pool, "extends: tiny-v32\nname: away\nweights_from: %s\n", other));
     T_CHECK((b = model(path("model.yaml"))) && b->source && strcmp(b->source->dir, other) == 0 && cdr_model_dir(b) == NULL);
+    /* sizes that such a file says itself are not config.json's */
+    put_file("model.yaml", cdr_pool_printf(pool, "extends: tiny-v32\nname: away\nweights_from: %s\nsizes: {index: {top_k: 8}}\n", other));
+    int own = 0;
+    T_CHECK((b = model(path("model.yaml"))) != NULL);
+    for (int64_t i = 0; b && i < cdr_model_sizes(b); i++) {
+        const char *value, *from;
+        if (strcmp(cdr_model_size(b, i, &value, &from), "index.top_k") == 0) own += strcmp(value, "8") == 0;
+    }
+    T_CHECK(own == 1);
 }
 
 int main(int argc, char **argv)

@@ -236,6 +236,8 @@ static void a_card_whose_claims_hold(void)
     T_STR(cdr_json_str(cdr_json_get(j, "format"), ""), "cadre-card");
     for (int i = 0; i < CDR_COUNT(verified); i++) status_is(j, verified[i], "verified");
     status_is(j, "reference_parity", "unverified");
+    double tiny = cdr_json_real(cdr_json_get(item(j, "tiny_parity"), "figure"), 0);
+    T_CHECK(tiny > 1e-9 && tiny < 2e-4);                                /* F32 against double: near, and never equal */
     T_CHECK(cdr_json_int(cdr_json_get(cdr_json_get(j, "summary"), "verified"), 0) == 12 && cdr_json_count(cdr_json_get(j, "items")) == 15);
     T_CHECK(cdr_json_int(cdr_json_get(cdr_json_get(j, "model"), "parameters"), 0) == 4059296);
     T_CHECK(cdr_exists(cdr_pool_printf(pool, "%s/plan.json", work)) && !cdr_exists(cdr_pool_printf(pool, "%s/export", work)));
@@ -308,6 +310,50 @@ static void integers_are_no_logits(void)
     }
 }
 
+/* Experts that are packed: two elements a byte are counted, and the directory comes back byte for byte. */
+static void packed_experts_are_counted(void)
+{
+    const char *toy = cdr_pool_printf(pool, "%s/packed", root), *work = cdr_pool_printf(pool, "%s/work-packed", root);
+    cdr_toy_args a = { .common = { .quiet = true }, .family = "kimi_k3", .out = toy };
+    cdr_result r = { 0 };
+    T_CHECK(cdr_toy(&a, &r, &err) == CDR_OK);
+    cdr_result_free(&r);
+    if (onboard(toy, work, NULL)) T_STR(err.text, "");
+    const cdr_json *j = card(work);
+    status_is(j, "parameters", "verified");
+    status_is(j, "roundtrip_export", "verified");
+    T_HAS(cdr_json_str(cdr_json_get(item(j, "dtypes"), "detail"), ""), " MXFP4");
+}
+
+/* One expert of one token in the dump is another one: so many routes are counted as equal, less one. */
+static void one_route_is_another(void)
+{
+    const char *ref = "test/golden/onboard-tiny-glm.safetensors", *bent = cdr_pool_printf(pool, "%s/bent.safetensors", root);
+    const char *work = cdr_pool_printf(pool, "%s/work-bent", root);
+    char *data;
+    size_t n, at = 0;
+    cdr_st *st;
+    T_CHECK(cdr_file_read(ref, 1 << 24, &data, &n, &err) == CDR_OK && cdr_st_open(ref, &st, &err) == CDR_OK);
+    const cdr_st_tensor *t = NULL;
+    for (int64_t i = 0; i < cdr_st_count(st) && !t; i++) if (strstr(cdr_st_at(st, i)->name, ".indices")) t = cdr_st_at(st, i);
+    T_CHECK(t && t->n_dim >= 2);
+    at = cdr_st_data_start(st) + t->begin;
+    int64_t k = t->n[t->n_dim - 1], width = t->dtype == CDR_I64 ? 8 : 4;
+    bool used[256] = { false };
+    for (int64_t i = 0; i < k; i++) used[(uint8_t)data[at + (size_t)(i * width)]] = true;
+    uint8_t other = 0;
+    while (used[other]) other++;
+    data[at] = (char)other;
+    T_CHECK(cdr_file_write(bent, data, n, &err) == CDR_OK);
+    cdr_st_close(st);
+    cdr_free(data);
+    (void)onboard(dir_of("tiny-glm"), work, bent);
+    const char *detail = cdr_json_str(cdr_json_get(item(card(work), "reference_parity"), "detail"), ""), *equal = strstr(detail, "routes equal in ");
+    const char *of = equal ? strstr(equal, " of ") : NULL;
+    T_CHECK(of && atoi(of + 4) > 1 && atoi(equal + 16) == atoi(of + 4) - 1);
+    if (t_this_failed) T_STR(detail, "");
+}
+
 int main(int argc, char **argv)
 {
     pool = cdr_pool_new();
@@ -323,7 +369,9 @@ int main(int argc, char **argv)
     T_RUN(a_card_whose_claims_hold);
     T_RUN(agrees_with_transformers);
     T_RUN(integers_are_no_logits);
+    T_RUN(one_route_is_another);
     T_RUN(another_model_does_not_agree);
+    T_RUN(packed_experts_are_counted);
     cdr_remove_tree(root, &err);
     cdr_pool_free(pool);
     return t_end();
