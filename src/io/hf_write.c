@@ -5,7 +5,8 @@
  * comes before the shard that is open. Names are model-00001-of-00003.safetensors, or model.safetensors where it is one. The index is
  * Python's json.dump(indent=2): metadata.total_size, then weight_map by shard and order; characters beyond ASCII as \uXXXX.
  * Files lie in DIR.partial-PID until all are synced; then the folder is renamed. A writer that was interrupted leaves its folder, perhaps of
- * hundreds of gigabytes: the next writer of DIR removes it.
+ * hundreds of gigabytes: the next writer of DIR removes it, where no process of that number runs and nobody holds the folder's lock (flock: a
+ * writer in another container, or on another host where the file system passes locks on; where it knows none, the folder stays).
  */
 #include "io/hf_parts.h"
 
@@ -15,6 +16,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@ typedef struct { const char *name; const char *copy; int64_t *t; int64_t n, firs
 struct cdr_hf_writer {
     cdr_pool *pool;
     const char *dir, *partial;
+    int lock;                          /* descriptor of partial, locked; -1: none */
     const cdr_hf_out_tensor *t; int64_t n;
     size_t *bytes;                     /* by tensor */
     out_shard *shards; int n_shards;
@@ -122,6 +125,8 @@ static cdr_status make_dir(cdr_hf_writer *w, cdr_err *err)
         CDR_FAIL_ID(err, CDR_EUSER, "checkpoint.exists", "%s: is there already and not empty; a checkpoint is written into a folder of its own. Take another --out, or "
                     "remove it", w->dir);
     CDR_TRY(cdr_make_dirs(w->partial, err));
+    w->lock = open(w->partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (w->lock >= 0) (void)flock(w->lock, LOCK_EX | LOCK_NB);
     return CDR_OK;
 }
 
@@ -289,13 +294,23 @@ static bool is_stale(const char *name, const char *base)
     return errno == 0 && *end == 0 && end != name + n + m && pid > 0 && pid <= INT_MAX && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
 }
 
+static bool is_locked(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool mine = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (fd >= 0) close(fd);
+    return !mine;
+}
+
 static void remove_stale(const cdr_hf_writer *w)
 {
     const char *slash = strrchr(w->dir, '/'), *base = slash ? slash + 1 : w->dir;
     const char *parent = !slash ? "." : slash == w->dir ? "/" : cdr_pool_strndup(w->pool, w->dir, (size_t)(slash - w->dir));
     DIR *d = opendir(parent);
-    for (const struct dirent *e; d && (e = readdir(d));)
-        if (is_stale(e->d_name, base)) (void)cdr_remove_tree(cdr_pool_printf(w->pool, "%s/%s", parent, e->d_name), NULL);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        const char *path = cdr_pool_printf(w->pool, "%s/%s", parent, e->d_name);
+        if (is_stale(e->d_name, base) && !is_locked(path)) (void)cdr_remove_tree(path, NULL);
+    }
     if (d) closedir(d);
 }
 
@@ -305,7 +320,7 @@ cdr_status cdr_hf_create(const char *dir, const cdr_hf_layout *l, cdr_hf_writer 
     cdr_hf_writer *w = cdr_pool_alloc(pool, sizeof *w);
     size_t n = strlen(dir);
     while (n > 1 && dir[n - 1] == '/') n--;
-    *w = (cdr_hf_writer){ .pool = pool, .dir = cdr_pool_strndup(pool, dir, n), .t = l->t, .n = l->n };
+    *w = (cdr_hf_writer){ .pool = pool, .dir = cdr_pool_strndup(pool, dir, n), .lock = -1, .t = l->t, .n = l->n };
     w->partial = cdr_pool_printf(pool, "%s.partial-%ld", w->dir, (long)getpid());
     remove_stale(w);
     cdr_status status = create(w, l, err);
@@ -404,6 +419,7 @@ static cdr_status finish(cdr_hf_writer *w, cdr_err *err)
 
 static void free_writer(cdr_hf_writer *w)
 {
+    if (w->lock >= 0) close(w->lock);
     cdr_free(w->specs);
     cdr_pool_free(w->pool);
 }
