@@ -2,7 +2,8 @@
  * A model that learnt one answer by heart is asked. Runs the `cadre` program that was built beside this test.
  */
 #include "program.h"
-#include "train/model_open.h"
+#include "command/model_open.h"
+#include "train/generate.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/ioctl.h>

@@ -34,7 +34,7 @@ fi
 found=$(mktemp)
 trap 'rm -f "$found"' EXIT
 
-# base <- tensor <- {io, comm, device} <- graph <- ops <- {models, compile} <- {plan, run} <- {data, train} <- cli.
+# base <- tensor <- {io, comm, device} <- graph <- ops <- {models, compile} <- {plan, run} <- {data, train} <- command <- cli.
 # recipe stands on base alone, data on io; device/cuda is a plug-in, which sees the operators that it runs.
 git ls-files 'src/*.[ch]' 'src/*.cu' 'src/*.cuh' 'src/*.inc' | xargs awk '
 function allow(m, list) { may[m] = " " list " " m " " }
@@ -52,7 +52,8 @@ BEGIN {
     allow("data", "base tensor io tokenizer chat")
     allow("weights", "base tensor io models"); allow("adapter", "base tensor io models weights")
     allow("train", "base tensor recipe io comm device graph ops models compile plan run tokenizer chat data weights adapter")
-    allow("cli", "base recipe io comm train")
+    allow("command", "base tensor recipe io comm device graph ops models compile plan run tokenizer chat data weights adapter train")
+    allow("cli", "base recipe io comm train command")
 }
 FNR == 1 { m = FILENAME; sub(/^src\//, "", m); if (m ~ /^device\/cuda\//) m = "device/cuda"; else sub(/\/.*/, "", m)
            if (!(m in may)) { print "tidy: src/" m " has no row in the table of tools/tidy.sh"; may[m] = " " m " " } }

@@ -41,9 +41,6 @@ void cdr__adapter_state(const cdr_session *s, cdr_jw *w);
 /* final/ of a LoRA run, from its newest checkpoint: PEFT's layout (stacked where the model's class is). Rank 0. */
 cdr_status cdr__adapter_final(cdr_session *s, cdr_lora_report *rep, const char **format, cdr_err *err);
 
-/* inspect: what an adapter directory holds, from its headers. */
-cdr_status cdr__inspect_adapter(const char *path, cdr_text *text, cdr_jw *json, cdr_err *err);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,7 @@
 /* generate.c: text from the model: ids are fed to the generate program, and the next one is picked from its logits. It runs between
  * steps, in the memory that a step leaves free, and changes no bit of what trains.
  */
-#include "train/model_open.h"
+#include "train/generate.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -61,8 +61,6 @@ cdr_status cdr__session_data(cdr_session *s, cdr_err *err);
 cdr_status cdr__session_data_opts(cdr_session *s, cdr_data_opts *o, cdr_err *err);
 /* The chat format of data.chat_format and data.chat_options; format "none": there is none. */
 cdr_chat_spec cdr__session_chat(const cdr_session *s);
-/* inspect: what a data file is. Appends to text; w: an object. false: it is no data. */
-bool cdr__inspect_data(const char *path, cdr_text *text, cdr_jw *w);
 /* NAME in the cache folder (interface.md, 1.1); false: there is none. */
 bool cdr__cache_path(char *out, size_t bytes, const char *name);
 cdr_status cdr__session_compile(cdr_session *s, cdr_err *err);

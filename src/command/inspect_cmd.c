@@ -1,12 +1,12 @@
 /* inspect_cmd.c: inspect: which kind of thing a path is, and the first lines about it. A directory is told by what lies in it, a file by its
  * name and first bytes; nothing is read but headers, manifests and first records.
  */
-#include "train/inspect.h"
+#include "command/inspect.h"
 #include "models/models.h"
 #include "recipe/recipe.h"
 #include "adapter/adapter.h"
 #include "train/adapter.h"
-#include "train/model_open.h"
+#include "command/model_open.h"
 #include "train/session.h"
 
 typedef struct { cdr_text text, json; cdr_jw w; cdr_pool *pool; cdr__inspect_opts o; } look;

@@ -1,7 +1,7 @@
 /* onboard_card.c: card.json: every claim about an onboarded model with its status, figure, and the command that checks it again.
  * Source of format and items: spec/interface.md, 7.4; the idea of verification cards: NVIDIA Megatron-Bridge (spec/formats.md, 6.1).
  */
-#include "train/onboard.h"
+#include "command/onboard.h"
 
 static const struct { const char *id, *title; } items[CDR__ITEMS] = {
     [CDR__ITEM_CONFIG_KEYS] = { "config_keys", "every key of config.json is read, expected or harmless" },

@@ -1,4 +1,4 @@
-/* inspect.h: what a path is, from headers alone. Internal to src/train.
+/* inspect.h: what a path is, from headers alone. Internal to src/command.
  *
  *   cdr__names a;
  *   CDR_TRY(cdr__names_audit(model, hf, pool, &a, err));            // which parameter each tensor of the directory belongs to, by name
@@ -39,6 +39,11 @@ cdr_status cdr__inspect_json(const cdr__inspect_opts *o, bool *is, bool *tokeniz
 bool cdr__name_fits(const char *pattern, const char *name);
 void cdr__tensor_line(const cdr_st_tensor *t, const char *file, cdr_text *text, cdr_jw *w);
 const char *cdr__quirks(const cdr_model *m, cdr_pool *pool, cdr_jw *w);       /* "one-based layer lists, A_log stored 128 (96 live)"; w: an open array */
+
+/* What a data file is. Appends to text; w: an object. false: it is no data. */
+bool cdr__inspect_data(const char *path, cdr_text *text, cdr_jw *w);
+/* What an adapter directory holds, from its headers. */
+cdr_status cdr__inspect_adapter(const char *path, cdr_text *text, cdr_jw *json, cdr_err *err);
 
 #ifdef __cplusplus
 }

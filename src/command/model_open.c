@@ -1,7 +1,7 @@
 /* model_open.c: a model from a run directory, one of its checkpoints, or a directory of weights with a config.json, for commands
  * that read it. A run says by its recipe how it is opened; a directory alone is opened with the defaults of a recipe.
  */
-#include "train/model_open.h"
+#include "command/model_open.h"
 #include "train/adapter.h"
 #include <errno.h>
 #include <unistd.h>

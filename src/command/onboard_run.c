@@ -1,7 +1,7 @@
 /* onboard_run.c: what onboard checks by running the model: LoRA with B = 0 against the base, the loss before the first step, and the family at
  * toy size: the compiled F32 program against the same graph in the interpreter that computes in double precision (run/oracle.c), value by value.
  */
-#include "train/onboard.h"
+#include "command/onboard.h"
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>

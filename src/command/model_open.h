@@ -1,4 +1,4 @@
-/* model_open.h: a model to read from, without optimizer states: what eval, generate and chat open alike. Internal to src/train.
+/* model_open.h: a model to read from, without optimizer states: what eval, generate and chat open alike. Internal to src/command.
  *
  *   cdr__opened m;
  *   cdr_status st = cdr__model_open(&m, "runs/tiny-k31", &common, err);       // recipe, model, tokenizer, ranks
@@ -30,18 +30,6 @@ cdr_status cdr__model_open(cdr__opened *m, const char *path, const cdr_common *c
 cdr_status cdr__model_layout(cdr__opened *m, cdr_err *err);
 cdr_status cdr__model_load(cdr__opened *m, const char *adapter, cdr_err *err);      /* adapter: of a file, or NULL */
 void cdr__model_close(cdr__opened *m);
-
-/* ---- text from the model (generate.c) ---------------------------------------------------------------------------------- */
-/* Ids that grow: the prompt first. */
-typedef struct {
-    int32_t *ids;                      /* room for opts.gen_S */
-    int64_t n;                         /* in: ids of the prompt; out: with what was said, without the id that ended it */
-    int64_t n_fed;                     /* in: of these, as many as the cache holds already (0: begin anew); out: as the cache holds now */
-    const int32_t *stop; int n_stop;   /* ids that end what is said; [EOS] does where there is none */
-    bool (*said)(void *ctx, int32_t id);       /* after each id; false: stop. NULL: nothing */
-    void *ctx;
-} cdr_said;
-cdr_status cdr__model_say(cdr_session *s, const cdr_sample_opts *o, cdr_said *x, cdr_err *err);
 
 /* The chat format that a model is prompted with; *chat NULL: none. raw: of a run that was trained on text, or a format none. */
 cdr_status cdr__model_chat(const cdr__opened *m, cdr_chat **chat, cdr_err *err);

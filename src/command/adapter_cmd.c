@@ -1,6 +1,6 @@
 /* adapter_cmd.c: export and verify-adapter: an adapter for a consumer, and what a consumer makes of it (spec/interface.md, 2.2, 2.4). */
 #include "train/adapter.h"
-#include "train/export_hf.h"
+#include "command/export_hf.h"
 
 /* ---- export ------------------------------------------------------------------------------------------------------------------------------ */
 

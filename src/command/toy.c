@@ -3,7 +3,7 @@
  * run. Sizes are those of the built-in tiny model of the family; --set model.sizes.NAME=N changes them.
  * Carried tensors (vision towers, layers of multi-token prediction) are not made.
  */
-#include "train/export_hf.h"
+#include "command/export_hf.h"
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 /* model_cmd.c: eval: held-out loss of a model from a run, a checkpoint or a directory. */
-#include "train/answers.h"
+#include "command/answers.h"
 #include <math.h>
 #include <stdlib.h>
 

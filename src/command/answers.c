@@ -3,7 +3,8 @@
  *   F1 = 2 P R / (P + R),  P = |said and given| / |said|,  R = |said and given| / |given|,  words as multisets        (1)
  * Source: (1) the evaluation of SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250), without its rules for English articles.
  */
-#include "train/answers.h"
+#include "command/answers.h"
+#include "train/generate.h"
 #include <stdlib.h>
 
 typedef struct { const char *s; size_t n; } word;

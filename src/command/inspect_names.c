@@ -2,7 +2,7 @@
  * stands, then with each of its numbers in turn as {expert}; the table of names holds one entry for a row, whatever the number of experts,
  * so 500,000 tensors take a few look-ups each in a table that stays in the cache. Shapes and dtypes are the audit's (src/weights).
  */
-#include "train/inspect.h"
+#include "command/inspect.h"
 
 typedef struct { const char *name; int64_t param; int role; } entry;      /* param: first of the parameters that share the tensor */
 typedef struct {

@@ -1,4 +1,4 @@
-/* plan_cmd.h: a plan under way: what plan_cmd.c compiles and plan_text.c prints. Internal to src/train.
+/* plan_cmd.h: a plan under way: what plan_cmd.c compiles and plan_text.c prints. Internal to src/command.
  *
  *   cdr__plan_text(&p, &text);
  *   cdr__plan_json(&p, &jw);

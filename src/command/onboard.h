@@ -1,4 +1,4 @@
-/* onboard.h: a directory in, a description, a recipe, a plan and a card out: what the files of the command share. Internal to src/train.
+/* onboard.h: a directory in, a description, a recipe, a plan and a card out: what the files of the command share. Internal to src/command.
  *
  *   cdr__onboard o = { .dir = "toy-k3", .out = "work" };
  *   cdr__card_put(&o, CDR__ITEM_PLAN, CDR__VERIFIED, (cdr__finding){ .figure = 4.1e6, .unit = "bytes", .detail = "fits" });
@@ -9,7 +9,7 @@
 #define CDR_ONBOARD_H
 
 #include "train/session.h"
-#include "train/inspect.h"
+#include "command/inspect.h"
 #include "weights/weights.h"
 
 #ifdef __cplusplus

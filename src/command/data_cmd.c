@@ -3,6 +3,7 @@
  * check reads as a run would, but goes on where a run stops at a sample without a trained token, so that all of them are named; then it fails as
  * the run would, unless data.untrained=drop. Lengths count tokens of each sample, also of those that are too long.
  */
+#include "command/inspect.h"
 #include "train/session.h"
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* inspect_json.c: what inspect says of a single .json file that lies in a checkpoint, an adapter or a run, and of a tokenizer.json under another name: told
  * by its keys, not by its name. The directory around such a file says more, and the line says so.
  */
-#include "train/inspect.h"
+#include "command/inspect.h"
 #include "train/session.h"
 
 enum { MAX_BYTES = 256 << 20 };                   /* a tokenizer.json of 160,000 tokens has about 10 MB */

@@ -1,4 +1,4 @@
-/* export_hf.h: whole models as Hugging Face directories: what `toy` and `export --format hf` share. Internal to src/train.
+/* export_hf.h: whole models as Hugging Face directories: what `toy` and `export --format hf` share. Internal to src/command.
  *
  *   CDR_TRY(cdr__run_rows(ck, model, i_param, first, n, rows, err));        // rows of a run's checkpoint, in F32
  */

@@ -5,7 +5,7 @@
  * that they were packed with (--experts stored), or expanded to BF16 (--experts bf16); FP8 blocks keep their scales where they can. Rows are made when the writer asks: no model in memory.
  */
 #include "train/adapter.h"
-#include "train/export_hf.h"
+#include "command/export_hf.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
 /* inspect_adapter.c: what an adapter directory holds, from its headers: layout, ranks, size, base. No model is needed, nothing is bound. */
+#include "command/inspect.h"
 #include "train/adapter.h"
 
 typedef struct { int64_t tensors, bytes, experts_2d, experts_3d, wrapped, shared, other; int dtype; bool mixed; } counts;

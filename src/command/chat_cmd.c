@@ -5,7 +5,8 @@
  * Answers go to stdout as they come, whole characters at a time, reasoning in brackets before; all else goes to stderr. The
  * history is rendered anew for every turn; where its ids begin with those that the cache holds, only the rest is fed.
  */
-#include "train/model_open.h"
+#include "command/model_open.h"
+#include "train/generate.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
  * Twice: with the model's own routing, and with the dump's routes given, which takes away what a score that is a rounding away changes. Every row
  * of a batch is a document of its own. An error is a root mean square of differences over the root mean square of the reference.
  */
-#include "train/onboard.h"
+#include "command/onboard.h"
 #include <math.h>
 #include <stdlib.h>
 

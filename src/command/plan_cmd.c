@@ -1,5 +1,5 @@
 /* plan_cmd.c: the real compile of every rank class, without a device, and what it costs. What is printed: plan_text.c. */
-#include "train/plan_cmd.h"
+#include "command/plan_cmd.h"
 #include <stdlib.h>
 
 /* A kind without a backend has no kernels of its own; its programs are BF16, as its machines are. */

@@ -1,4 +1,4 @@
-/* answers.h: what a model says to held-out prompts, beside what stands there. Internal to src/train.
+/* answers.h: what a model says to held-out prompts, beside what stands there. Internal to src/command.
  *
  *   cdr_answers sum;
  *   CDR_TRY(cdr__answers(&m, 20, &sum, err));              // behind cdr__model_load, with data open
@@ -7,7 +7,7 @@
 #ifndef CDR_TRAIN_ANSWERS_H
 #define CDR_TRAIN_ANSWERS_H
 
-#include "train/model_open.h"
+#include "command/model_open.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,6 +1,6 @@
 /* plan_text.c: a plan as text and as JSON (spec/interface.md, 2.4 and 7.3). Exact figures are bytes; GB and MB are decimal. */
 #include "train/overhead.h"
-#include "train/plan_cmd.h"
+#include "command/plan_cmd.h"
 #include <stdlib.h>
 
 enum { LARGE = 1000000000 };          /* from 10 of these on, bytes are printed in GB */

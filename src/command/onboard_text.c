@@ -1,7 +1,7 @@
 /* onboard_text.c: what onboard checks of a directory's text side: 10,000 strings through its tokenizer and back, and conversations through its
  * chat format, in which whatever a user writes must stay text.
  */
-#include "train/onboard.h"
+#include "command/onboard.h"
 #include "chat/chat.h"
 #include <stdlib.h>
 

@@ -1,7 +1,8 @@
 /* generate_cmd.c: generate: prompts continued, or answered where the model has a chat format and was trained on conversations.
  * Raw (text continued as it stands): --raw, a format none, a run that was trained on text.
  */
-#include "train/model_open.h"
+#include "command/model_open.h"
+#include "train/generate.h"
 #include <stdlib.h>
 
 typedef struct { const char *prompt; cdr_text text, reasoning; int64_t n; double seconds; } answer;

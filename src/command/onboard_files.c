@@ -1,7 +1,7 @@
 /* onboard_files.c: what onboard writes for the user: model.yaml (the family with this directory's sizes) and recipe.yaml (a LoRA recipe that
  * runs as it stands, once data.train names a file); and the directory written again, to be compared byte by byte.
  */
-#include "train/onboard.h"
+#include "command/onboard.h"
 #include <dirent.h>
 #include <stdlib.h>
 

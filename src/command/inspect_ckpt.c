@@ -3,7 +3,7 @@
  * Headers of all shards are read where there are at most 200,000 tensors. Above that (K3 has 497,220) only those that --tensors asks for:
  * the counts by dtype are then the description's, by name, and said to be so.
  */
-#include "train/inspect.h"
+#include "command/inspect.h"
 
 enum { MAX_HEADERS = 200000, MAX_LINES = 1000 };
 

@@ -4,8 +4,8 @@
  *   the family at toy size; a reference dump, where one is given; the directory written again.
  * A check that fails does not stop the others: the card has them all, and the exit code is 1. Source: spec/interface.md, 2.4, 7.4.
  */
-#include "train/onboard.h"
-#include "train/model_open.h"
+#include "command/onboard.h"
+#include "command/model_open.h"
 #include "plan/plan.h"
 
 /* A wrong name of a reference is refused before anything is written. */

@@ -5,8 +5,8 @@
  *   of a run from scratch   as `toy --from RUN` writes it
  * The base of a run is --base, or the directory that its recipe names.
  */
-#include "train/export_hf.h"
-#include "train/model_open.h"
+#include "command/export_hf.h"
+#include "command/model_open.h"
 #include <stdlib.h>
 
 typedef struct {
