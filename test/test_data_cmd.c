@@ -1,6 +1,7 @@
 /* test_data_cmd.c: `data check`, `data pack`, `data make dictionary`, and what inspect says of data files: their text and JSON, exit codes, and that
  * training goes on from what they write. */
 #include "files.h"
+#include "command/inspect.h"
 #include "train/session.h"
 
 #include <signal.h>
