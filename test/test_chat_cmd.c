@@ -83,6 +83,18 @@ static void a_conversation_goes_through_a_pipe(void)
     T_STR(errors, "");
 }
 
+static void the_first_line_says_who_speaks(void)
+{
+    T_NEAR(runf("toy kimi_k3 --out %s/packed -q", dir), 0, 0);
+    put("l.yaml", cdr_pool_printf(texts, "name: small\nmodel: {path: %s/packed}\ndata: {train: %s/t.jsonl, eval: none}\n"
+                                        "train: {steps: 1, sequence_length: 256, micro_batch_tokens: 256, global_batch_tokens: 256}\n"
+                                        "lora: {rank: 4, targets: [attention, dense_mlp], rank_pattern: {q_b_proj: 8}}\n", dir, dir));
+    T_NEAR(runf("train %s/l.yaml -q --out %s/small", dir, dir), 0, 0);
+    if (errors[0]) fprintf(stderr, "  %s", errors);
+    T_NEAR(run_with(cdr_pool_printf(texts, "chat %s/packed --adapter %s/small/", dir, dir), ""), 0, 0);
+    T_STR(errors, "packed (kimi_k3, experts MXFP4) + small (LoRA r 4 to 8, step 1); format k3_xtml, thinking off\n");
+}
+
 static void what_does_not_fit_is_left_out(void)
 {
     char *line = cdr_pool_alloc(texts, 700);
@@ -235,6 +247,7 @@ int main(int argc, char **argv)
     T_RUN(stop_texts_are_looked_for_where_there_is_text);
     T_RUN(what_is_not_finite_is_no_answer);
     T_RUN(a_conversation_goes_through_a_pipe);
+    T_RUN(the_first_line_says_who_speaks);
     T_RUN(what_does_not_fit_is_left_out);
     T_RUN(what_cannot_be_is_refused);
     T_RUN(a_turn_sees_the_whole_conversation);

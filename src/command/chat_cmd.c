@@ -5,6 +5,7 @@
  * Answers go to stdout as they come, whole characters at a time, reasoning in brackets before; all else goes to stderr. The
  * history is rendered anew for every turn; where its ids begin with those that the cache holds, only the rest is fed.
  */
+#include "adapter/adapter.h"
 #include "command/model_open.h"
 #include "train/generate.h"
 #include <errno.h>
@@ -229,13 +230,31 @@ static cdr_status with_signals(talk *t, cdr_err *err)
     return st;
 }
 
+/* " + devil (LoRA r 16, step 300)" */
+static void put_adapter(const cdr_lora_set *set, const char *path, cdr_text *text)
+{
+    int32_t least = INT32_MAX, most = 0;
+    for (int i = 0; i < set->n; i++) least = CDR_MIN(least, set->pair[i].rank), most = CDR_MAX(most, set->pair[i].rank);
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    const char *slash = memrchr(path, '/', n - 1), *name = slash ? slash + 1 : path;
+    cdr_text_printf(text, " + %.*s (LoRA r ", (int)(path + n - name), name);
+    if (least < most) cdr_text_printf(text, "%d to ", (int)least);
+    cdr_text_printf(text, "%d", (int)most);
+    if (set->step >= 0) cdr_text_printf(text, ", step %lld", (long long)set->step);
+    cdr_text_printf(text, ")");
+}
+
 static void banner(const talk *t)
 {
-    cdr_chat_spec spec = cdr__session_chat(&t->m.s);
+    const cdr_session *s = &t->m.s;
+    cdr_chat_spec spec = cdr__session_chat(s);
+    cdr_text text = { 0 };
     if (t->a->common.quiet || t->a->common.json) return;
-    fprintf(stderr, "%s (%s)%s%s; format %s, thinking %s%s\n", t->m.s.r.name, t->m.s.info->family, t->a->adapter ? " + " : "",
-            t->a->adapter ? t->a->adapter : "", spec.format, spec.thinking ? "on" : "off",
-            t->terminal ? "; /reset /tokens /quit" : "");
+    cdr_text_printf(&text, "%s (%s%s)", s->r.name, s->info->family, s->opts.experts_dtype == CDR_MXFP4 ? ", experts MXFP4" : "");
+    if (s->adapter) put_adapter(s->adapter, t->a->adapter, &text);
+    fprintf(stderr, "%s; format %s, thinking %s%s\n", text.s, spec.format, spec.thinking ? "on" : "off", t->terminal ? "; /reset /tokens /quit" : "");
+    cdr_text_free(&text);
 }
 
 static cdr_status open_talk(talk *t, cdr_err *err)
