@@ -232,7 +232,8 @@ static void ctrl_c_ends_an_answer(void)
     close(in[1]);
     for (ssize_t more; n < (int)sizeof text && (more = read(from[0], text + n, sizeof text - (size_t)n)) > 0;) n += (int)more;
     const char *said = text + PIPE - ROOM, *stopped = memmem(text, (size_t)n, " [stopped]\n", 11);
-    T_CHECK(stopped && stopped > said && stopped - said < 2 * ROOM && stopped + 11 < text + n && !memmem(stopped + 11, (size_t)(text + n - stopped - 11), " [stopped]", 10));
+    T_CHECK(stopped && stopped > said && stopped - said < 2 * ROOM && stopped + 11 < text + n &&
+            !memmem(stopped + 11, (size_t)(text + n - stopped - 11), " [stopped]", 10));
     T_CHECK(waitpid(child, &st, 0) == child && WIFEXITED(st) && WEXITSTATUS(st) == 0);
     T_CHECK(sscanf(slurp("err", NULL), "2 messages, %d tokens", &n_tokens) == 1 && stopped && stopped - said == n_tokens - 125);
     close(from[0]);

@@ -506,7 +506,8 @@ static void an_error_of_one_rank_is_everybodys(void)
     T_CHECK(new_folder(dir, sizeof dir));
     for (int k = 0; k < 3; k++) {
         (void)snprintf(path[k], sizeof path[k], "%s/%d.yaml", dir, k);
-        (void)snprintf(more[k], sizeof more[k], "version: 1\nname: apart\nmodel: {path: tiny-dense}\ndata: {train: %s/%s, tokenizer: byte, eval_fraction: 0.3}\noutput_dir: %s/run\n"
+        (void)snprintf(more[k], sizeof more[k], "version: 1\nname: apart\nmodel: {path: tiny-dense}\ndata: {train: %s/%s, tokenizer: byte, eval_fraction: "
+                    "0.3}\noutput_dir: %s/run\n"
                        "train: {steps: 1, sequence_length: 32, micro_batch_tokens: 32, global_batch_tokens: 64}\nparallel: {timeout: 30s}\n%s", dir,
                        k < 2 ? bad[k].data : "text.txt", dir, k < 2 ? bad[k].more : "");
         T_CHECK(cdr_file_write(path[k], more[k], strlen(more[k]), &err) == CDR_OK);

@@ -822,7 +822,8 @@ static void side_files_are_chosen(void)
     bool *none = cdr_pool_alloc(pool, (size_t)cdr_model_params(o.m) + 1);
     none[0] = true;
     cdr_weights_out e = { .model = o.m, .source = o.d, .touched = none, .experts = -1, .rows = rows_counted, .ctx = o.m, .pool = pool };
-    T_CHECK(cdr_weights_write(to, &e, &stat, &err) == CDR_OK && n_asked > 0 && stat.n_left == CDR_COUNT(stay) && stat.left_bytes == 10 * (CDR_COUNT(stay) - 2) + (256 << 20) + 1);
+    T_CHECK(cdr_weights_write(to, &e, &stat, &err) == CDR_OK && n_asked > 0 && stat.n_left == CDR_COUNT(stay) &&
+            stat.left_bytes == 10 * (CDR_COUNT(stay) - 2) + (256 << 20) + 1);
     for (int i = 0; i < CDR_COUNT(stay) && i < stat.n_left; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", to, stay[i]);
         T_STR(stat.left[i], stay[i]);

@@ -261,6 +261,7 @@ cdr_status cdr_lora_read(const char *path, const cdr_model *m, cdr_pool *pool, c
 {
     memset(set, 0, sizeof *set);
     set->source = cdr_pool_strdup(pool, path);
-    if (!cdr_exists(path)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.missing", "%s: there is no such file or directory. Name the directory of an adapter, or a LoRA run", path);
+    if (!cdr_exists(path)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.missing", "%s: there is no such file or directory. Name the directory of an adapter, or a LoRA "
+                "run", path);
     return one_line(cdr_lora_is_dir(path) ? cdr__lora_read_dir(path, m, pool, set, err) : cdr__lora_read_run(path, m, pool, set, err), err);
 }

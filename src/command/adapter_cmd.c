@@ -181,7 +181,8 @@ static void verify_json(cdr_text *t, const findings *f, const cdr_lora_set *set,
 static cdr_status verdict(const cdr_verify_adapter_args *a, const findings *f, cdr_err *err)
 {
     if (f->has_hash && f->known && !f->agrees)
-        CDR_FAIL_ID(err, CDR_EUSER, "adapter.other-base", "%s: was not trained on the weights of %s (hash %016llx) but on others (hash %016llx), and a difference of weights fits "
+        CDR_FAIL_ID(err, CDR_EUSER, "adapter.other-base", "%s: was not trained on the weights of %s (hash %016llx) but on others (hash %016llx), and a "
+                    "difference of weights fits "
                     "only its own base. Name the base that it was trained on", a->adapter, a->base, (unsigned long long)f->base_hash, (unsigned long long)f->hash);
     if (f->nonzero == 0) CDR_FAIL_ID(err, CDR_EUSER, "adapter.zero", "%s: B is zero everywhere: the adapter does nothing. Train it for at least one step", a->adapter);
     for (int i = 0; i < f->n; i++)

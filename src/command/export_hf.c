@@ -142,8 +142,8 @@ static cdr_status same_base(job *j, const char *base, cdr_err *err)
     CDR_TRY(cdr_weights_hash(j->w, cdr__cache_path(folder, sizeof folder, "") ? folder : NULL, &hash, err));
     (void)snprintf(is, sizeof is, "%016llx", (unsigned long long)hash);
     if (strcmp(was, is) == 0) return CDR_OK;
-    CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-base", "%s: was not trained on the weights of %s (hash %s) but on others (hash %s), and what it left untrained would be another's. "
-                "Name its own base (--base DIR)", j->a->source, base, is, was);
+    CDR_FAIL_ID(err, CDR_EDATA, "checkpoint.other-base", "%s: was not trained on the weights of %s (hash %s) but on others (hash %s), and what it left "
+                "untrained would be another's. Name its own base (--base DIR)", j->a->source, base, is, was);
 }
 
 /* What the checkpoint holds was trained. */

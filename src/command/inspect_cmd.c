@@ -200,7 +200,8 @@ static cdr_status dispatch(look *k, cdr_err *err)
     bool is = false;
     if (!cdr_exists(p)) {
         if (cdr_builtin("models", p)) return inspect_description(k, err);
-        CDR_FAIL_ID(err, CDR_EUSER, "inspect.missing", "%s: there is no such file or directory, and no built-in model of that name. Check the path; cadre config list prints the built-in names", p);
+        CDR_FAIL_ID(err, CDR_EUSER, "inspect.missing", "%s: there is no such file or directory, and no built-in model of that name. Check the path; cadre "
+                    "config list prints the built-in names", p);
     }
     CDR_TRY(cdr__readable(p, err));
     if (cdr_is_dir(p)) {

@@ -2,7 +2,8 @@
  *
  * First every delta is added and rounded as it will be stored, and what survives is measured; below the threshold nothing is written. Then the
  * directory is written from the base's: tensors without an adapter are copied byte for byte. Packed experts are packed again with the scales
- * that they were packed with (--experts stored), or expanded to BF16 (--experts bf16); FP8 blocks keep their scales where they can. Rows are made when the writer asks: no model in memory.
+ * that they were packed with (--experts stored), or expanded to BF16 (--experts bf16); FP8 blocks keep their scales where they can. Rows are made when the writer
+ * asks: no model in memory.
  */
 #include "train/adapter.h"
 #include "command/export_hf.h"

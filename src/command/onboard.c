@@ -13,8 +13,8 @@ static cdr_status can_be_opened(const char *reference, cdr_err *err)
 {
     cdr_st *st = NULL;
     if (!cdr_exists(reference))
-        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "--verify %s: there is no such file. Take a dump of the reference, a .safetensors; doc/onboarding.md says what is "
-                    "in it", reference);
+        CDR_FAIL_ID(err, CDR_EDATA, "onboard.reference", "--verify %s: there is no such file. Take a dump of the reference, a .safetensors; doc/onboarding.md "
+                    "says what is in it", reference);
     CDR_TRY(cdr_st_open(reference, &st, err));
     cdr_st_close(st);
     return CDR_OK;
@@ -25,7 +25,8 @@ enum { N_REFERENCE = 3 };         /* claims that need a dump */
 static cdr_status read_directory(cdr__onboard *o, cdr_err *err)
 {
     if (!cdr_is_dir(o->dir))
-        CDR_FAIL_ID(err, CDR_EDATA, "onboard.no-directory", "%s: %s. Name the directory of a checkpoint in Hugging Face layout, that is with config.json and *.safetensors",
+        CDR_FAIL_ID(err, CDR_EDATA, "onboard.no-directory", "%s: %s. Name the directory of a checkpoint in Hugging Face layout, that is with config.json and "
+                    "*.safetensors",
                     o->dir, cdr_exists(o->dir) ? "is a file, a directory is expected" : "there is no such directory");
     CDR_TRY(cdr__readable(o->dir, err));
     if (o->verify) CDR_TRY(can_be_opened(o->verify, err));

@@ -167,7 +167,8 @@ static cdr_status build(interpreter *x, const cdr_session *s, cdr_err *err)
     CDR_TRY(s->builder.declare(s->builder.model, x->g, err));
     x->g->scope = CDR_TURN;
     x->io = (cdr_io){ .mode = CDR_MODE_EVAL, .T = s->T, .S = s->T, .compute = CDR_F32, .sequence = s->T, .balance_own = true,
-                      .targets_T = CDR_NONE, .weights_T = CDR_NONE, .scale_1 = CDR_NONE, .scale_rows_1 = CDR_NONE, .micro_1 = CDR_NONE, .n_live_1 = CDR_NONE, .loss_1 = CDR_NONE, .logits_TW = CDR_NONE };
+                      .targets_T = CDR_NONE, .weights_T = CDR_NONE, .scale_1 = CDR_NONE, .scale_rows_1 = CDR_NONE, .micro_1 = CDR_NONE, .n_live_1 = CDR_NONE,
+                      .loss_1 = CDR_NONE, .logits_TW = CDR_NONE };
     x->io.tokens_T = input(x->g, "tokens", s->T);
     x->io.targets_T = input(x->g, "targets", s->T);
     x->io.start_T = input(x->g, "start", s->T);

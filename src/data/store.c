@@ -34,7 +34,8 @@ static cdr_status write_at(const cdr__writer *w, const void *data, size_t bytes,
     for (const char *s = data; bytes > 0;) {
         ssize_t k = pwrite(w->fd, s, CDR_MIN(bytes, (size_t)1 << 30), at);
         if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) CDR_FAIL_ID(err, CDR_EUSER, "file.io", "%s: cannot be written; %s. Free some space; a cache of tokens can be left out with data.cache=none", w->path, strerror(errno));
+        if (k <= 0) CDR_FAIL_ID(err, CDR_EUSER, "file.io", "%s: cannot be written; %s. Free some space; a cache of tokens can be left out with data.cache=none",
+            w->path, strerror(errno));
         s += k;
         bytes -= (size_t)k;
         at += k;

@@ -376,7 +376,8 @@ static cdr_status read_merges(reader *r, const cdr_json *model)
     const cdr_json *list = cdr_json_get(model, "merges");
     if (!is(list, CDR_JSON_ARRAY)) return bad(r, "model.merges is no list");
     if (cdr_json_count(list) > CDR__MAX_RANKS)
-        CDR_FAIL_ID(r->err, CDR_EDATA, "tokenizer.bad-file", "%s: model.merges has %lld merges, more than %d, which no vocabulary has. Take the file from its source again",
+        CDR_FAIL_ID(r->err, CDR_EDATA, "tokenizer.bad-file", "%s: model.merges has %lld merges, more than %d, which no vocabulary has. Take the file from its "
+                    "source again",
                     r->path, (long long)cdr_json_count(list), CDR__MAX_RANKS);
     cdr__bpe *b = cdr__bpe_new(r->tok->pool, r->tok->at, r->tok->text, r->tok->vocab, cdr_json_count(list));
     for (int id = 0; id < r->tok->vocab; id++) {

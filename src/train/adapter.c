@@ -33,8 +33,8 @@ static cdr_status model_of_run(const char *path, cdr_pool *pool, cdr_model **m, 
 cdr_status cdr__model_at(const char *path, cdr_pool *pool, cdr_model **m, cdr_err *err)
 {
     if (!cdr_exists(path) && !cdr_builtin("models", path))
-        CDR_FAIL_ID(err, CDR_EDATA, "model.missing", "%s: there is no such file or directory, and no built-in model of that name. Name the base: a directory of weights, a "
-                    "run, a description or a name of cadre config list", path);
+        CDR_FAIL_ID(err, CDR_EDATA, "model.missing", "%s: there is no such file or directory, and no built-in model of that name. Name the base: a directory of "
+                    "weights, a run, a description or a name of cadre config list", path);
     bool weights = cdr_is_dir(path) && (holds(path, "config.json") || holds(path, "model.yaml"));
     if (cdr_is_dir(path) && !weights) return model_of_run(path, pool, m, err);
     return cdr_model_load(&(cdr_model_spec){ .path = path }, pool, m, err);
@@ -57,7 +57,8 @@ static cdr_status named_base(const char *path, cdr_pool *pool, const char **base
 
 cdr_status cdr__adapter_open(const char *path, const char *base, cdr_pool *pool, cdr_model **m, cdr_lora_set *set, cdr_err *err)
 {
-    if (!cdr_exists(path)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.missing", "%s: there is no such file or directory. Name the directory of an adapter, or a LoRA run", path);
+    if (!cdr_exists(path)) CDR_FAIL_ID(err, CDR_EDATA, "adapter.missing", "%s: there is no such file or directory. Name the directory of an adapter, or a LoRA "
+                "run", path);
     bool file = cdr_lora_is_dir(path);
     if (!base && file) {
         CDR_TRY(named_base(path, pool, &base, err));
@@ -94,8 +95,8 @@ static void say_unknown(const cdr_model *m, const cdr_lora_set *set, const char 
 static cdr_status same_hash(const cdr_model *m, uint64_t hash, const cdr_lora_set *set, const char *at, cdr_err *err)
 {
     if (hash == set->base_hash) return CDR_OK;
-    CDR_FAIL_ID(err, CDR_EDATA, "adapter.other-base", "%s: %s was not trained on the weights of %s as its config.json reads them (hash %016llx) but on %s (hash %016llx), and a difference of "
-                "weights fits only its own base. Name that base instead", at, set->source, cdr_model_dir(m), (unsigned long long)hash,
+    CDR_FAIL_ID(err, CDR_EDATA, "adapter.other-base", "%s: %s was not trained on the weights of %s as its config.json reads them (hash %016llx) but on %s (hash "
+                "%016llx), and a difference of weights fits only its own base. Name that base instead", at, set->source, cdr_model_dir(m), (unsigned long long)hash,
                 set->base ? set->base : "others", (unsigned long long)set->base_hash);
 }
 
