@@ -1,6 +1,7 @@
 /* test_model.c: a whole dense model, compiled and run, against an implementation that we did not derive it from
  * (tools/golden_ops.py: JAX, float64, automatic differentiation): loss, logits, every gradient's norm, ten AdamW steps
  * with and without clipping. And decoding through the caches against the forward of the training program. */
+#include "feed.h"
 #include "golden.h"
 #include "tiny.h"
 
@@ -175,26 +176,6 @@ static void bf16_agrees_within_its_rounding(void)
     golden_close(&gd);
 }
 
-/* rows of one document, fed n at a time at positions first.. */
-static void feed(machine *m, const int32_t *ids, int32_t first, int32_t n, float *logits)
-{
-    int32_t tok[16] = { 0 }, start[16], pos[16];
-    cdr_err err = { CDR_OK, "", "" };
-    for (int32_t t = 0; t < 16; t++) {
-        if (t < n) tok[t] = ids[first + t];
-        start[t] = t < n ? 0 : 1;
-        pos[t] = t < n ? first + t : 0;
-    }
-    cdr_exec_put(m->x, CDR_PROG_GENERATE, "tokens", 0, tok, sizeof tok);
-    cdr_exec_put(m->x, CDR_PROG_GENERATE, "start", 0, start, sizeof start);
-    cdr_exec_put(m->x, CDR_PROG_GENERATE, "pos", 0, pos, sizeof pos);
-    cdr_exec_put(m->x, CDR_PROG_GENERATE, "n_live", 0, &n, sizeof n);
-    T_CHECK(cdr_exec_run(m->x, CDR_PROG_GENERATE, &err) == CDR_OK);
-    float all[16 * W];
-    cdr_exec_get(m->x, CDR_PROG_GENERATE, "logits", 0, all, sizeof all);
-    memcpy(logits + first * W, all, sizeof(float) * (size_t)(n * W));
-}
-
 static void decode_agrees_with_the_forward(void)
 {
     golden gd = golden_open("tiny_dense");
@@ -204,10 +185,10 @@ static void decode_agrees_with_the_forward(void)
     machine m;
     data(tok, tgt, start, pos);
     open_golden(&m, 0.0, CDR_F32, cdr_cpu_isa(NULL), CDR_POLICY_KEEP);
-    feed(&m, tok, 0, 12, whole);
-    for (int32_t t = 0; t < 12; t++) feed(&m, tok, t, 1, single);
-    feed(&m, tok, 0, 5, pieces);
-    feed(&m, tok, 5, 7, pieces);
+    feed(m.x, tok, 0, 12, whole, W);
+    for (int32_t t = 0; t < 12; t++) feed(m.x, tok, t, 1, single, W);
+    feed(m.x, tok, 0, 5, pieces, W);
+    feed(m.x, tok, 5, 7, pieces, W);
     for (int64_t i = 0; i < want->elems; i++) T_NEAR(whole[i], want->x[i], 2e-5);
     T_CHECK(memcmp(whole, single, sizeof whole) == 0);        /* prefill and decode: the same bits */
     T_CHECK(memcmp(whole, pieces, sizeof whole) == 0);

@@ -3,6 +3,7 @@
  * against decode, one rank against several. And an ablation: without any one block the model learns less.
  * Source: spec/spine.md, 4 to 6; spec/known-failures.md, B and D.
  */
+#include "feed.h"
 #include "sparse_rig.h"
 
 /* ---- tests ---- */
@@ -181,26 +182,6 @@ static void training_and_evaluation_agree_to_the_bit(void)
     }
 }
 
-static void feed(rig *r, const int32_t *ids, int32_t first, int32_t n, float *logits, int64_t W)
-{
-    int32_t tok[16] = { 0 }, start[16], pos[16];
-    cdr_err err = { CDR_OK, "", "" };
-    for (int32_t t = 0; t < 16; t++) {
-        if (t < n) tok[t] = ids[first + t];
-        start[t] = t < n ? 0 : 1;
-        pos[t] = t < n ? first + t : 0;
-    }
-    cdr_exec_put(r->x, CDR_PROG_GENERATE, "tokens", 0, tok, sizeof tok);
-    cdr_exec_put(r->x, CDR_PROG_GENERATE, "start", 0, start, sizeof start);
-    cdr_exec_put(r->x, CDR_PROG_GENERATE, "pos", 0, pos, sizeof pos);
-    cdr_exec_put(r->x, CDR_PROG_GENERATE, "n_live", 0, &n, sizeof n);
-    T_CHECK(cdr_exec_run(r->x, CDR_PROG_GENERATE, &err) == CDR_OK);
-    float *all = malloc(sizeof *all * (size_t)(16 * W));
-    cdr_exec_get(r->x, CDR_PROG_GENERATE, "logits", 0, all, sizeof *all * (size_t)(16 * W));
-    memcpy(logits + first * W, all, sizeof *all * (size_t)(n * W));
-    free(all);
-}
-
 /* Prefill in pieces and token by token, against the rows of the training forward times the head. Chunks of KDA restart with a
  * turn, so rows agree to rounding, not to the bit. */
 static void decode_agrees_with_the_forward(void)
@@ -215,8 +196,8 @@ static void decode_agrees_with_the_forward(void)
     count(&b);
     static float hidden[T * D], pieces[N * W], single[N * W];
     evaluate(&r, &b, hidden);
-    for (int32_t at = 0; at < N; at += 13) feed(&r, b.tokens, at, CDR_MIN(13, N - at), pieces, W);
-    for (int32_t at = 0; at < N; at++) feed(&r, b.tokens, at, 1, single, W);
+    for (int32_t at = 0; at < N; at += 13) feed(r.x, b.tokens, at, CDR_MIN(13, N - at), pieces, W);
+    for (int32_t at = 0; at < N; at++) feed(r.x, b.tokens, at, 1, single, W);
     const float *head = cdr_exec_ptr(r.x, CDR_PROG_STEP, r.b.params[cdr_param_find(&r.b, "language_model.lm_head.weight")].shard, 0);
     double worst_p = 0, worst_s = 0, size = 0;
     for (int t = 0; t < N; t++)

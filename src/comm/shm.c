@@ -8,9 +8,7 @@
  * all_reduce in place needs no scratch: until the middle barrier a rank writes only its own share, which no peer reads
  * before that barrier; after it a rank writes only the others' shares, and peers read only its own.
  *
- * Sum over ranks: binary tree, elementwise. Level by level, neighbours are added, and an odd last one goes up as it is:
- * n = 8: ((0+1)+(2+3)) + ((4+5)+(6+7));  n = 7: ((0+1)+(2+3)) + ((4+5)+6);  n = 3: (0+1)+2. F32 sums in F32, F64 in F64;
- * I32 sums are exact, modulo 2^32.
+ * Sum over ranks: the binary tree of tree.c.
  *
  *   expose          publish all             | arrive, own work, wait | read the peers' where they lie, as the caller likes | barrier
  *
@@ -25,6 +23,7 @@
  */
 #include "comm/shm.h"
 #include "comm/transport.h"
+#include "comm/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +34,7 @@
 #include <unistd.h>
 
 #define CTL_MAGIC 0x3152444143524443ull
-enum { SPIN = 400, BLOCK_BYTES = 4096, LEVELS = 12, SHARE_ELEMS = 16 };
+enum { SPIN = 400, SHARE_ELEMS = 16 };
 
 typedef struct shm_comm {
     cdr_comm base;
@@ -47,7 +46,7 @@ typedef struct shm_comm {
     struct shm_comm *world;
     cdr_shm_watcher watch;            /* world only, as what follows */
     const char **src;                 /* [n]: the peers' operands of one slice */
-    char *block;                      /* [LEVELS][2][BLOCK_BYTES]: partial sums */
+    char *block;                      /* partial sums of cdr__tree_block */
 } shm_comm;
 
 /* ---- the control block ------------------------------------------------------------------------------------------ */
@@ -311,108 +310,16 @@ static const char *operand(shm_comm *c, int r, int k)
 }
 
 /* ---- tree sum -------------------------------------------------------------------------------------------------------- */
-typedef struct {
-    void (*add2)(void *CDR_RESTRICT y, const void *a, const void *b, int64_t n);
-    void (*add4)(void *CDR_RESTRICT y, const void *const *x, int64_t n);       /* (x0 + x1) + (x2 + x3) */
-    size_t bytes;
-} tree_type;
-
-static void add2_f32(void *CDR_RESTRICT y, const void *a, const void *b, int64_t n)
-{
-    float *CDR_RESTRICT d = y;
-    const float *p = a, *q = b;
-    for (int64_t i = 0; i < n; i++) d[i] = p[i] + q[i];
-}
-
-static void add4_f32(void *CDR_RESTRICT y, const void *const *x, int64_t n)
-{
-    float *CDR_RESTRICT d = y;
-    const float *p = x[0], *q = x[1], *r = x[2], *s = x[3];
-    for (int64_t i = 0; i < n; i++) d[i] = (p[i] + q[i]) + (r[i] + s[i]);
-}
-
-static void add2_f64(void *CDR_RESTRICT y, const void *a, const void *b, int64_t n)
-{
-    double *CDR_RESTRICT d = y;
-    const double *p = a, *q = b;
-    for (int64_t i = 0; i < n; i++) d[i] = p[i] + q[i];
-}
-
-static void add4_f64(void *CDR_RESTRICT y, const void *const *x, int64_t n)
-{
-    double *CDR_RESTRICT d = y;
-    const double *p = x[0], *q = x[1], *r = x[2], *s = x[3];
-    for (int64_t i = 0; i < n; i++) d[i] = (p[i] + q[i]) + (r[i] + s[i]);
-}
-
-/* unsigned: an overflow wraps instead of being undefined */
-static void add2_i32(void *CDR_RESTRICT y, const void *a, const void *b, int64_t n)
-{
-    uint32_t *CDR_RESTRICT d = y;
-    const uint32_t *p = a, *q = b;
-    for (int64_t i = 0; i < n; i++) d[i] = p[i] + q[i];
-}
-
-static void add4_i32(void *CDR_RESTRICT y, const void *const *x, int64_t n)
-{
-    uint32_t *CDR_RESTRICT d = y;
-    const uint32_t *p = x[0], *q = x[1], *r = x[2], *s = x[3];
-    for (int64_t i = 0; i < n; i++) d[i] = p[i] + q[i] + r[i] + s[i];
-}
-
-static const tree_type tree_f32 = { add2_f32, add4_f32, sizeof(float) }, tree_f64 = { add2_f64, add4_f64, sizeof(double) };
-static const tree_type tree_i32 = { add2_i32, add4_i32, sizeof(uint32_t) };
-static const tree_type *tree_of(int dtype) { return dtype == CDR_F64 ? &tree_f64 : dtype == CDR_I32 ? &tree_i32 : &tree_f32; }
-
-/* dst[0..k) = tree sum over src[0..n)[0..k), k elements of one block. A stack of pending sums, one per level: a new sum
- * of a level that is pending already joins it and goes one level up. Two buffers a level, so that a sum never lands on
- * what it reads; dst may be one of the sources. */
-static void tree_block(char *stack, const tree_type *t, const void *const *src, int n, void *dst, int64_t k)
-{
-    uint32_t pending = 0;
-    char *last = NULL;
-    for (int r = 0; r < n;) {
-        int level = n - r >= 4 ? 2 : n - r >= 2 ? 1 : 0, width = 1 << level;
-        char *y = stack + (size_t)(2 * level + (int)(pending >> level & 1u)) * BLOCK_BYTES;
-        if (width == 4) t->add4(y, &src[r], k);
-        else if (width == 2) t->add2(y, src[r], src[r + 1], k);
-        else memcpy(y, src[r], (size_t)k * t->bytes);
-        r += width;
-        while (pending >> level & 1u) {
-            pending &= ~(1u << level);
-            const char *a = stack + (size_t)(2 * level) * BLOCK_BYTES;
-            level++;
-            char *up = stack + (size_t)(2 * level + (int)(pending >> level & 1u)) * BLOCK_BYTES;
-            t->add2(up, a, y, k);
-            y = up;
-        }
-        pending |= 1u << level;
-        last = y;
-    }
-    /* n is no power of two: the odd ones join from the right */
-    uint32_t rest = pending & (pending - 1);
-    for (int level = 0; level < LEVELS && rest; level++) {
-        if (!(rest >> level & 1u)) continue;
-        const char *a = stack + (size_t)(2 * level) * BLOCK_BYTES;
-        char *y = stack + (size_t)(2 * level + 1) * BLOCK_BYTES;
-        t->add2(y, a, last, k);
-        last = y;
-        rest &= rest - 1;
-    }
-    memcpy(dst, last, (size_t)k * t->bytes);
-}
-
 /* dst = tree sum of bytes [at, at + bytes) of operand k of all ranks */
 static void tree_sum(shm_comm *c, int k, size_t at, void *dst, size_t bytes, int dtype)
 {
-    const tree_type *t = tree_of(dtype);
     shm_comm *w = c->world;
     int n = c->base.size;
     c->base.read_bytes += (int64_t)bytes * (n - 1);
-    for (size_t b = 0; b < bytes; b += BLOCK_BYTES) {
-        size_t part = CDR_MIN(bytes - b, (size_t)BLOCK_BYTES);
+    for (size_t b = 0; b < bytes; b += CDR__TREE_BLOCK) {
+        size_t part = CDR_MIN(bytes - b, (size_t)CDR__TREE_BLOCK);
         for (int r = 0; r < n; r++) w->src[r] = operand(c, r, k) + at + b;
-        tree_block(w->block, t, (const void *const *)w->src, n, (char *)dst + b, (int64_t)(part / t->bytes));
+        cdr__tree_block(w->block, dtype, (const void *const *)w->src, n, (char *)dst + b, part);
     }
 }
 
@@ -455,7 +362,7 @@ static cdr_status reduce_scatter_some(shm_comm *c, const cdr_piece *p, int n)
  * not write into the same one): with many small pieces and many ranks a rank has a part of few of them, not of each. */
 static int64_t lines_of(const cdr_piece *p)
 {
-    return cdr_ceil_div((int64_t)((size_t)p->rows * p->row_bytes / tree_of(p->dtype)->bytes), SHARE_ELEMS);
+    return cdr_ceil_div((int64_t)((size_t)p->rows * p->row_bytes / cdr__tree_elem_bytes(p->dtype)), SHARE_ELEMS);
 }
 
 /* Calls f for each part [at, at + bytes) of a piece that is in rank r's share, given all lines of n pieces. */
@@ -464,7 +371,7 @@ static void each_part(shm_comm *c, const cdr_piece *p, int n, int64_t lines, int
     int64_t lo = cdr__comm_lo(lines, r, c->base.size), hi = cdr__comm_lo(lines, r + 1, c->base.size), first = 0;
     for (int i = 0; i < n && first < hi; i++) {
         int64_t own = lines_of(&p[i]), a = CDR_MAX(lo, first) - first, b = CDR_MIN(hi, first + own) - first;
-        size_t whole = (size_t)p[i].rows * p[i].row_bytes, line = tree_of(p[i].dtype)->bytes * SHARE_ELEMS;
+        size_t whole = (size_t)p[i].rows * p[i].row_bytes, line = cdr__tree_elem_bytes(p[i].dtype) * SHARE_ELEMS;
         if (a < b) f(c, p, i, r, (size_t)a * line, CDR_MIN(whole, (size_t)b * line) - (size_t)a * line);
         first += own;
     }
@@ -632,7 +539,7 @@ cdr_status cdr__shm_attach(cdr_shm_view *v, int rank, double timeout_s, cdr_comm
     memset(c->watch.alive_ns, 0, n * 8);
     memset(c->watch.cpu, 0, n * 8);
     c->src = cdr_alloc(n * sizeof *c->src);
-    c->block = cdr_alloc((size_t)LEVELS * 2 * BLOCK_BYTES);
+    c->block = cdr_alloc(CDR__TREE_BYTES);
     atomic_store_explicit(&v->rank[rank].pid, (int32_t)getpid(), memory_order_relaxed);
     atomic_store(&v->rank[rank].state, CDR_SHM_OPEN);
     *world = &c->base;
