@@ -38,6 +38,7 @@ cdr_status cdr__grad_of_two(cdr_graph *g, const cdr_call *c, const cdr_op *bwd, 
     if (dout[0] == CDR_NONE) return CDR_OK;
     cdr_val in[] = { dout[0], cdr_graph_in(g, c, 0), cdr_graph_in(g, c, 1) };
     cdr_val out[] = { want[0] ? CDR_NEW : CDR_NONE, want[1] ? CDR_NEW : CDR_NONE };
+    /* the graph's bytes of attributes may move while they are copied; the pool keeps the old ones */
     if (cdr_graph_call(g, bwd, bwd->attr_bytes ? cdr_graph_attr(g, c) : NULL, 3, in, 2, out) < 0) return CDR_EINVAL;
     din[0] = out[0];
     din[1] = out[1];
