@@ -30,10 +30,11 @@ show eval runs/devil --answers 20
 show export runs/devil --format peft --out runs/devil-peft
 show verify-adapter runs/devil-peft runs/toy-k3 --for peft
 show merge runs/toy-k3 runs/devil-peft --out runs/devil-merged
+show eval runs/devil-merged --data data/devil-eval.jsonl --set train.sequence_length=1024
 echo
-echo "the run, the exported adapter and the merged weights say the same:"
+echo "the run and the exported adapter say the same; merged weights are rounded once more, and may part where two letters are as good:"
 for m in "runs/devil" "runs/toy-k3 --adapter runs/devil-peft" "runs/devil-merged"; do
     # shellcheck disable=SC2086
     show generate $m --prompt "Define: politeness" --max-new-tokens 120 --temperature 0
 done
-printf 'Define: politeness\n/quit\n' | show chat runs/toy-k3 --adapter runs/devil-peft
+printf 'Define: politeness\n/quit\n' | show chat runs/toy-k3 --adapter runs/devil-peft --max-new-tokens 120 --temperature 0
