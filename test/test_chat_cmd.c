@@ -75,6 +75,10 @@ static void a_conversation_goes_through_a_pipe(void)
     T_NEAR(lines, 3, 0);
     T_STR(errors, "talk (tiny-test); format k3_xtml, thinking off\n2 messages, 134 tokens of 512\nnote: /what is no command; /reset, /tokens and /quit are\n"
                   "0 messages, 36 tokens of 512\n");
+    T_NEAR(on_run("chat", "-q --set 'generate.stop=[\"re!\"]'", "hi\n/quit\n"), 0, 0);
+    T_STR(out, "yo the\n");
+    T_NEAR(on_run("chat", "-q --set 'generate.stop=[\"rex\"]'", "hi\n/quit\n"), 0, 0);
+    T_STR(out, "yo there!\n");
     T_NEAR(on_run("chat", "--json", "hi\n"), 0, 0);
     T_HAS(out, "\"command\":\"chat\",\"ok\":true,\"warnings\":[],\"result\":[{\"user\":\"hi\",\"text\":\"yo there!\",\"tokens\":");
     T_HAS(out, "\"interrupted\":false}]}");

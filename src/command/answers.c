@@ -70,12 +70,13 @@ static int64_t sample_at(const shard *s, int64_t t, sample *x)
 }
 
 /* Text of what an assistant says, without the marks of its format and the id that ends it. */
-static const char *text_of(cdr_session *s, const cdr_chat *chat, const int32_t *ids, int64_t n, const int32_t *stop, int n_stop)
+static const char *text_of(cdr_session *s, const cdr_chat *chat, const int32_t *ids, int64_t n, const int32_t *stop, int n_stop, const cdr_strings *cut)
 {
     cdr_text content = { 0 }, reasoning = { 0 };
     for (int i = 0; i < n_stop && n > 0; i++) if (ids[n - 1] == stop[i]) n--;
     if (chat) cdr_chat_split(chat, ids, n, &content, &reasoning);
     else cdr_tokenizer_decode(s->tok, ids, n, false, &content);
+    if (cut) cdr__cut_at_stop(cut, &content, 0);
     const char *out = cdr_pool_strndup(s->pool, content.s ? content.s : "", content.n);
     cdr_text_free(&content);
     cdr_text_free(&reasoning);
@@ -91,13 +92,13 @@ static cdr_status ask(cdr__opened *m, const cdr_chat *chat, const sample *x, int
     const int n_stop = chat ? cdr_chat_stops(chat, stop, CDR_COUNT(stop)) : 0;
     cdr_said said = { .ids = room, .n = x->n_prompt, .stop = stop, .n_stop = n_stop };
     memcpy(room, x->prompt, sizeof *room * (size_t)x->n_prompt);
-    const char *given = text_of(s, chat, x->given, x->n_given, stop, n_stop);
+    const char *given = text_of(s, chat, x->given, x->n_given, stop, n_stop, NULL);
     cdr_text prompt = { 0 };
     if (sum->n == 0) cdr_tokenizer_decode(s->tok, x->prompt, x->n_prompt, true, &prompt);
     if (sum->n == 0) sum->prompt = cdr_pool_strdup(s->pool, prompt.s ? prompt.s : "");
     cdr_text_free(&prompt);
     CDR_TRY(cdr__model_say(s, &o, &said, err));
-    const char *text = text_of(s, chat, room + x->n_prompt, said.n - x->n_prompt, stop, n_stop);
+    const char *text = text_of(s, chat, room + x->n_prompt, said.n - x->n_prompt, stop, n_stop, o.stop);
     if (sum->n == 0) {
         sum->said = text;
         sum->given = given;

@@ -42,7 +42,7 @@ typedef struct {
 } talk;
 
 /* ---- an answer as it comes ------------------------------------------------------------------------------------------------- */
-typedef struct { talk *t; const int32_t *ids; int64_t n_prompt, n; size_t shown, thought; bool opened; } speaking;
+typedef struct { talk *t; const cdr_strings *stop; const int32_t *ids; int64_t n_prompt, n; size_t shown, thought; bool opened; } speaking;
 
 /* Bytes up to the end of the last whole character. */
 static size_t whole_characters(const char *s, size_t n)
@@ -55,9 +55,18 @@ static size_t whole_characters(const char *s, size_t n)
     return n - (at - 1) < need ? at - 1 : n;
 }
 
-static void show(const cdr_text *text, size_t *shown)
+/* What may yet turn out to begin a stop text is not shown. */
+static size_t held_back(const cdr_strings *stop)
 {
-    size_t n = whole_characters(text->s ? text->s : "", text->n);
+    size_t longest = 1;
+    for (int i = 0; i < stop->n; i++) longest = CDR_MAX(longest, strlen(stop->s[i]));
+    return longest - 1;
+}
+
+static void show(const cdr_text *text, size_t hold, size_t *shown)
+{
+    if (text->n <= hold) return;
+    size_t n = whole_characters(text->s, text->n - hold);
     if (n <= *shown) return;
     fwrite(text->s + *shown, 1, n - *shown, stdout);
     fflush(stdout);
@@ -67,25 +76,26 @@ static void show(const cdr_text *text, size_t *shown)
 static bool speak(void *ctx, int32_t id)
 {
     speaking *x = ctx;
+    cdr_text content = { 0 }, reasoning = { 0 };
     (void)id;
     x->n++;
+    cdr_chat_split(x->t->chat, x->ids + x->n_prompt, x->n, &content, &reasoning);
+    const bool found = cdr__cut_at_stop(x->stop, &content, 0);
     if (!x->t->a->common.json) {
-        cdr_text content = { 0 }, reasoning = { 0 };
-        cdr_chat_split(x->t->chat, x->ids + x->n_prompt, x->n, &content, &reasoning);
         if (reasoning.n > x->thought && !x->opened) {
             fputs("[", stdout);
             x->opened = true;
         }
-        show(&reasoning, &x->thought);
+        show(&reasoning, 0, &x->thought);
         if (content.n > 0 && x->opened && x->shown == 0) {
             fputs("]\n", stdout);
             x->opened = false;
         }
-        show(&content, &x->shown);
-        cdr_text_free(&content);
-        cdr_text_free(&reasoning);
+        show(&content, found ? 0 : held_back(x->stop), &x->shown);
     }
-    return !interrupted;
+    cdr_text_free(&content);
+    cdr_text_free(&reasoning);
+    return !found && !interrupted;
 }
 
 /* ---- turns --------------------------------------------------------------------------------------------------------------------- */
@@ -127,7 +137,7 @@ static cdr_status say(talk *t, const char *said, cdr_err *err)
     cdr_sample_opts o = cdr__sample_opts(&s->r);
     int32_t stop[16];
     int64_t n_prompt = t->n_ids, t0 = cdr_now_ns();
-    speaking x = { .t = t, .ids = t->ids, .n_prompt = n_prompt };
+    speaking x = { .t = t, .stop = o.stop, .ids = t->ids, .n_prompt = n_prompt };
     cdr_said g = { .ids = t->ids, .n = n_prompt, .n_fed = t->n_fed, .stop = stop, .n_stop = cdr_chat_stops(t->chat, stop, CDR_COUNT(stop)), .said = speak, .ctx = &x };
     interrupted = 0;
     CDR_TRY(cdr__model_say(s, &o, &g, err));
@@ -135,6 +145,7 @@ static cdr_status say(talk *t, const char *said, cdr_err *err)
     t->n_fed = g.n_fed;
     cdr_text content = { 0 }, reasoning = { 0 };
     cdr_chat_split(t->chat, t->ids + n_prompt, g.n - n_prompt, &content, &reasoning);
+    cdr__cut_at_stop(o.stop, &content, 0);
     double seconds = (double)(cdr_now_ns() - t0) * 1e-9;
     if (t->a->common.json) turn_json(t, said, &content, &reasoning, g.n - n_prompt, seconds);
     else printf("%s%s%s\n", content.n > x.shown ? content.s + x.shown : "", x.opened ? "]" : "", interrupted ? " [stopped]" : "");

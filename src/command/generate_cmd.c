@@ -13,24 +13,21 @@ static void free_answer(answer *x)
     cdr_text_free(&x->reasoning);
 }
 
-/* Ends an answer at the first of generate.stop that it holds. */
-typedef struct { const cdr_session *s; const cdr_strings *stop; cdr_text text; } watched;
+/* Ends an answer at the first of generate.stop that it holds; reasoning is no answer yet. */
+typedef struct { const cdr_chat *chat; const cdr_strings *stop; const int32_t *ids; int64_t n; } watched;
 
 static bool watch(void *ctx, int32_t id)
 {
     watched *w = ctx;
-    cdr_tokenizer_decode(w->s->tok, &id, 1, false, &w->text);
-    for (int i = 0; w->stop && i < w->stop->n; i++)
-        if (w->stop->s[i][0] && w->text.n > 0 && strstr(w->text.s, w->stop->s[i])) return false;        /* specials have no text */
-    return true;
-}
-
-static void cut_at_stop(const cdr_strings *stop, cdr_text *t)
-{
-    for (int i = 0; stop && i < stop->n && t->n > 0; i++) {
-        const char *at = stop->s[i][0] ? strstr(t->s, stop->s[i]) : NULL;
-        if (at) t->s[t->n = (size_t)(at - t->s)] = 0;
-    }
+    cdr_text content = { 0 }, reasoning = { 0 };
+    (void)id;
+    w->n++;
+    if (w->stop->n == 0) return true;
+    cdr_chat_split(w->chat, w->ids, w->n, &content, &reasoning);
+    const bool found = cdr__cut_at_stop(w->stop, &content, 0);
+    cdr_text_free(&content);
+    cdr_text_free(&reasoning);
+    return !found;
 }
 
 /* The prompt as a user's message, what the model answers split as the format says. */
@@ -42,13 +39,12 @@ static cdr_status answer_chat(cdr_session *s, const cdr_chat *chat, const cdr_sa
     CDR_TRY(cdr_chat_render(chat, &(cdr_conversation){ .message = &m, .n = 1 }, true, &t, err));
     int32_t *ids = cdr_alloc(sizeof *ids * (size_t)(t.n + s->opts.gen_S + 1));
     for (int64_t i = 0; i < t.n; i++) ids[i] = t.t[i].id;
-    watched w = { .s = s, .stop = o->stop };
+    watched w = { .chat = chat, .stop = o->stop, .ids = ids + t.n };
     cdr_said said = { .ids = ids, .n = t.n, .stop = stop, .n_stop = cdr_chat_stops(chat, stop, CDR_COUNT(stop)), .said = watch, .ctx = &w };
     cdr_status st = cdr__model_say(s, o, &said, err);
     x->n = said.n - t.n;
     if (st == CDR_OK) cdr_chat_split(chat, ids + t.n, x->n, &x->text, &x->reasoning);
-    cut_at_stop(o->stop, &x->text);
-    cdr_text_free(&w.text);
+    cdr__cut_at_stop(o->stop, &x->text, 0);
     cdr_free(ids);
     cdr_chat_tokens_free(&t);
     return st;

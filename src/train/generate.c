@@ -72,8 +72,7 @@ static cdr_status check_logits(const cdr_session *s, const float *logits, int64_
                 "precision.compute=f32; if that changes nothing, take the weights from their source again", (long long)position, cdr_dtype_row(s->opts.compute)->name);
 }
 
-/* Cuts text, from `from` on, before the first of the stop texts that it holds. */
-static bool stops(const cdr_strings *stop, cdr_text *text, size_t from)
+bool cdr__cut_at_stop(const cdr_strings *stop, cdr_text *text, size_t from)
 {
     size_t cut = text->n;
     for (int i = 0; stop && i < stop->n; i++) {
@@ -126,7 +125,7 @@ static bool add_text(void *ctx, int32_t id)
 {
     sampled *x = ctx;
     cdr_tokenizer_decode(x->s->tok, &id, 1, false, x->text);
-    return !stops(x->o->stop, x->text, x->from);
+    return !cdr__cut_at_stop(x->o->stop, x->text, x->from);
 }
 
 cdr_status cdr__sample(cdr_session *s, const cdr_sample_opts *o, const char *prompt, cdr_text *text, int64_t *n_new, cdr_err *err)

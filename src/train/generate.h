@@ -21,6 +21,8 @@ typedef struct {
     bool (*said)(void *ctx, int32_t id);       /* after each id; false: stop. NULL: nothing */
     void *ctx;
 } cdr_said;
+/* Cuts text, from byte `from` on, before the first of the texts of generate.stop that it holds; false: it holds none. */
+bool cdr__cut_at_stop(const cdr_strings *stop, cdr_text *text, size_t from);
 cdr_status cdr__model_say(cdr_session *s, const cdr_sample_opts *o, cdr_said *x, cdr_err *err);
 
 #ifdef __cplusplus
