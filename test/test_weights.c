@@ -224,7 +224,7 @@ static void side_files_are_chosen(void)
 {
     static const char *const along[] = { "modeling_x.py", "generation_config.json", "tokenizer.json", "chat_template.jinja", "tiktoken.model", "preprocessor_config.json",
                                          "License-MODEL.txt", "NOTICE", "readme.md", "merges.txt" },
-        *const stay[] = { ".hidden", "adapter_config.json", "huge.model", "images/", "model.gguf", "modeling_y.pyc", "pytorch_model.bin", "pytorch_model.bin.index.json",
+        *const stay[] = { ".hidden", "adapter_config.json", "consolidated.safetensors", "huge.model", "images/", "model.gguf", "modeling_y.pyc", "pytorch_model.bin", "pytorch_model.bin.index.json",
                           "trainer_state.json" };
     char from[1024], to[1024], path[1200];
     cdr_weights_out_stat stat;
@@ -234,8 +234,8 @@ static void side_files_are_chosen(void)
     if (!write_toy("tiny-v2", from, -1, &stat)) return;
     T_CHECK(stat.n_left == 0);
     for (int i = 0; i < CDR_COUNT(along); i++) put_side(from, along[i], along[i]);
-    for (int i = 0; i < CDR_COUNT(stay); i++) if (i != 3) put_side(from, stay[i], "0123456789");
-    (void)snprintf(path, sizeof path, "%s/%s", from, stay[2]);
+    for (int i = 0; i < CDR_COUNT(stay); i++) if (i != 4) put_side(from, stay[i], "0123456789");
+    (void)snprintf(path, sizeof path, "%s/%s", from, stay[3]);
     T_CHECK(truncate(path, (256 << 20) + 1) == 0);                /* a tokenizer is no quarter of a GiB */
     (void)snprintf(path, sizeof path, "%s/images", from);
     T_CHECK(mkdir(path, 0777) == 0);

@@ -3,7 +3,7 @@
  *   config, generation_config, *_config.json, configuration.json      tokenizer, vocabulary, merges, chat template
  *   modeling code (.py), model.yaml                                    licences, notices, README
  *
- * All else stays where it is, and is named: weights in other formats (.bin, .gguf, gigabytes), training states, pictures, folders, hidden files; an
+ * All else stays where it is, and is named: weights in other formats or that no index names (.bin, .gguf, gigabytes), training states, pictures, folders, hidden files; an
  * adapter_config.json, by which others would take the directory for an adapter. The list is made, and what cannot be copied is refused, before the first
  * byte is written.
  */
@@ -32,7 +32,12 @@ static bool given(const cdr_weights_out *o, const char *name)
     return false;
 }
 
-static bool is_weights(const char *name) { return ends(name, ".safetensors") || strcmp(name, "model.safetensors.index.json") == 0; }
+/* The index and its shards; a .safetensors that it does not name is a file like others. */
+static bool is_weights(const cdr_hf *d, const char *name)
+{
+    for (int i = 0; i < cdr_hf_shards(d); i++) if (strcmp(name, cdr_hf_shard_name(d, i)) == 0) return true;
+    return strcmp(name, "model.safetensors.index.json") == 0;
+}
 
 /* What a loader asks for by this very name. */
 static bool by_name(const cdr_weights_out *o, const char *name)
@@ -96,7 +101,7 @@ cdr_status cdr__sides_list(const cdr_weights_out *o, bool config, cdr_pool *pool
     for (int i = 0; i < n; i++) {
         const char *name = e[i]->d_name;
         bool self = strcmp(name, ".") == 0 || strcmp(name, "..") == 0, mine = given(o, name) || (!config && strcmp(name, "config.json") == 0);
-        if (st == CDR_OK && !self && !mine && !is_weights(name)) st = sort_out(o, name, pool, s, err);
+        if (st == CDR_OK && !self && !mine && !is_weights(o->source, name)) st = sort_out(o, name, pool, s, err);
         free(e[i]);
     }
     if (n >= 0) free(e);
