@@ -224,8 +224,8 @@ static void side_files_are_chosen(void)
 {
     static const char *const along[] = { "modeling_x.py", "generation_config.json", "tokenizer.json", "chat_template.jinja", "tiktoken.model", "preprocessor_config.json",
                                          "License-MODEL.txt", "NOTICE", "readme.md", "merges.txt" },
-        *const stay[] = { ".hidden", "adapter_config.json", "consolidated.safetensors", "huge.model", "images/", "model.gguf", "modeling_y.pyc", "pytorch_model.bin", "pytorch_model.bin.index.json",
-                          "trainer_state.json" };
+        *const stay[] = { ".hidden", "adapter_config.json", "consolidated.safetensors", "huge.model", "images/", "model.gguf", "modeling_y.pyc",
+                          "pytorch_model.bin", "pytorch_model.bin.index.json", "trainer_state.json" };
     char from[1024], to[1024], path[1200];
     cdr_weights_out_stat stat;
     cdr_err err = { 0 };

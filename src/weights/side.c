@@ -3,9 +3,9 @@
  *   config, generation_config, *_config.json, configuration.json      tokenizer, vocabulary, merges, chat template
  *   modeling code (.py), model.yaml                                    licences, notices, README
  *
- * All else stays where it is, and is named: weights in other formats or that no index names (.bin, .gguf, gigabytes), training states, pictures, folders, hidden files; an
- * adapter_config.json, by which others would take the directory for an adapter. The list is made, and what cannot be copied is refused, before the first
- * byte is written.
+ * All else stays where it is, and is named: weights in other formats or that no index names (.bin, .gguf, gigabytes), training states, pictures,
+ * folders, hidden files; an adapter_config.json, by which others would take the directory for an adapter. The list is made, and what cannot be copied
+ * is refused, before the first byte is written.
  */
 #include "weights/parts.h"
 
