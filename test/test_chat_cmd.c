@@ -43,6 +43,15 @@ static void generate_answers_in_the_chat_format(void)
     T_STR(out, "yo the\n");
 }
 
+static void stop_texts_end_greedy_answers_too(void)
+{
+    T_NEAR(runf("eval %s/run --data %s/t.jsonl --answers 1", dir, dir), 0, 0);
+    T_HAS(out, "1 greedy, 1 word for word");
+    T_NEAR(runf("eval %s/run --data %s/t.jsonl --answers 1 --set 'generate.stop=[\"re!\"]'", dir, dir), 0, 0);
+    T_HAS(out, "1 greedy, 0 word for word");
+    T_HAS(out, "said      yo the\n");
+}
+
 /* At a temperature where every id is as likely, one answer in ten begins with a special id, which is no text yet. */
 static void stop_texts_are_looked_for_where_there_is_text(void)
 {
@@ -250,6 +259,7 @@ int main(int argc, char **argv)
     train();
     T_RUN(generate_answers_in_the_chat_format);
     T_RUN(stop_texts_are_looked_for_where_there_is_text);
+    T_RUN(stop_texts_end_greedy_answers_too);
     T_RUN(what_is_not_finite_is_no_answer);
     T_RUN(a_conversation_goes_through_a_pipe);
     T_RUN(the_first_line_says_who_speaks);

@@ -69,10 +69,8 @@ static void down(const experts *x, thread *th, int64_t e, int64_t m)
         for (int64_t l = 0; l < x->I; l++) h[l] = isfinite(nearest[l]) ? h[l] - nearest[l] : 0.0f;      /* inf - inf would make NaN of inf */
     }
     p.first = false;
-    struct panels *const own = th->w[DOWN].low;
-    th->w[DOWN].low = NULL;
+    p.base_only = true;
     down_once(x, th, e, p);
-    th->w[DOWN].low = own;
 }
 
 /* B_e h of w1 or w3, added to what W_e x gave (2a) */

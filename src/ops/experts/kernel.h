@@ -77,10 +77,11 @@ typedef struct panels {
 typedef struct cdr__fetch { const char *p; int64_t pitch, lines, line, n, at; const struct cdr__fetch *then; } cdr__fetch;
 /* C[m][n] = (first ? 0 : C) + A[m][k] B[k][n], k in units. Row i of A, u along k: a[i * a_row + u * a_col]; groups of mr rows a_group apart,
  * panels of B b_ld. padded: C has room for whole panels. fetch: some lines of it after each tile.
+ * base_only: without the expert's own adapter, where that is a product beside the base's (low).
  * narrow: B's panels as BF16, widened in wide, kb units of one panel at a time (0: the ISA's for panels that were made) */
 typedef struct { int64_t m, k, n; const uint32_t *a; int64_t a_row, a_col, a_group; const uint32_t *b; int64_t b_ld; float *c; int64_t ldc;
                  bool first, padded, a_packed; cdr__fetch *fetch; int64_t some;
-                 const uint16_t *narrow; uint32_t *wide; int64_t kb; } cdr__product;
+                 const uint16_t *narrow; uint32_t *wide; int64_t kb; bool base_only; } cdr__product;
 /* Floats between rows of n of scratch: whole panels of any product, and a line more, so that rows do not fall into one set of L1 */
 static inline int64_t cdr__experts_ld(const cdr__experts_isa *isa, int64_t n)
 {

@@ -332,7 +332,7 @@ static void mul_base(const experts *x, panels *w, int64_t e, cdr__product p)
 void cdr__experts_mul(const experts *x, panels *w, int64_t e, cdr__product p)
 {
     mul_base(x, w, e, p);
-    if (!w->low) return;
+    if (!w->low || p.base_only) return;
     const float scale = x->at->scale[w->operand - CDR__EX_W1];
     mul_base(x, &w->low[0], e, (cdr__product){ .m = p.m, .a = p.a, .a_row = p.a_row, .c = w->low_y, .ldc = w->ld_low, .first = true });
     for (int64_t i = 0; i < p.m; i++) for (int64_t j = 0; j < w->low[0].n; j++) w->low_y[i * w->ld_low + j] *= scale;
